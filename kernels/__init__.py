@@ -1,0 +1,14 @@
+"""Fused operations: tensors in, tensors out. They know no task and no trainer."""
+
+from sprout.kernels.dispatch import available, use_backend
+from sprout.kernels.rms_norm import rms_norm
+from sprout.kernels.rotary import rotary
+from sprout.kernels.swiglu import swiglu
+
+__all__ = [
+    "available",
+    "rms_norm",
+    "rotary",
+    "swiglu",
+    "use_backend",
+]

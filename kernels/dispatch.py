@@ -1,11 +1,12 @@
 """Chooses the backend of every op: `triton` on CUDA, `native` on the CPU, else `torch`, else `reference`.
 
-A backend is a file: `kernels/OP/BACKEND.py` holds a function named OP with the op's public signature. It is imported
-at the first call that needs it, so importing `sprout.kernels` stays cheap and never needs triton or a compiler.
-(An op's `__init__.py` must not `import torch`: once `torch.py` beside it is loaded, that name means the sibling.)
+A backend is a file: `kernels/OP/BACKEND.py` holds a function named OP with the op's public signature. It is
+imported at the first call that needs it, so importing `sprout.kernels` stays cheap and never needs triton or
+a compiler. (An op's `__init__.py` must not `import torch`: once `torch.py` beside it is loaded, that name
+means the sibling.)
 
-Choices are overridden by `SPROUT_KERNELS="tree_attention=reference,rms_norm=torch"` or `with use_backend(...)`.
-An override that cannot run is an error, never a fallback.
+`SPROUT_KERNELS="tree_attention=reference,rms_norm=torch"` or `with use_backend(...)` overrides the choice. An
+override that cannot run is an error, never a fallback.
 """
 
 import os
@@ -62,7 +63,7 @@ def resolve(op: str, tensor: torch.Tensor) -> Callable[..., Any]:
 
 @contextmanager
 def use_backend(**choices: str) -> Iterator[None]:
-    """Run the named ops on the named backends inside the block: `with use_backend(tree_attention="reference")`."""
+    """Run ops on named backends inside the block: `with use_backend(tree_attention="reference"): ...`."""
     current = _overrides.get()
     base = _environment() if current is None else current
     token = _overrides.set({**base, **_validated(choices, "use_backend")})
@@ -81,7 +82,7 @@ def refresh() -> None:
 
 
 def available(devices: tuple[str, ...] = ("cpu", "cuda")) -> list[OpStatus]:
-    """For every op and device: the backend that float32 tensors get, and why each other backend cannot run."""
+    """For every op and device: the backend that float32 tensors get, and why the others cannot run."""
     return [_status(op, device) for op in OPS for device in devices]
 
 
@@ -98,7 +99,7 @@ def _status(op: str, device: str) -> OpStatus:
 @cache
 def _implementation(op: str, device: str, dtype: torch.dtype, requested: str | None) -> Callable[..., Any]:
     if device == "cuda" and _interpreting():
-        raise RuntimeError(f"{op}: TRITON_INTERPRET=1 is set but the tensors are on CUDA; unset it or use CPU tensors")
+        raise RuntimeError(f"{op}: TRITON_INTERPRET=1 cannot be mixed with CUDA tensors; unset it")
     if requested is not None:
         why = _missing(op, requested, device, dtype)
         if why is not None:
@@ -177,5 +178,5 @@ def _validated(choices: Mapping[str, str], source: str) -> Mapping[str, str]:
         if op not in OPS:
             raise ValueError(f"{source}: unknown op '{op}'; ops are {', '.join(OPS)}")
         if backend not in BACKENDS:
-            raise ValueError(f"{source}: unknown backend '{backend}' for {op}; backends are {', '.join(BACKENDS)}")
+            raise ValueError(f"{source}: unknown backend '{backend}'; backends are {', '.join(BACKENDS)}")
     return choices
