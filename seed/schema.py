@@ -1,0 +1,211 @@
+"""The typed configuration of a run: one frozen section per subject, every field with its default and bounds.
+
+Where the paper and its released code differ, the field lists both values and the default comes first
+(METHOD: SEED, arXiv 2607.14777). Loading, overrides and error messages live in `sprout.seed.config`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core.core_schema import ValidationInfo
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+CountOrZero = Annotated[int, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """Frozen; refuses unknown keys, and true/false or a non-finite value where a number is asked for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_finite_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = str(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, bool) and "bool" not in kind and ("int" in kind or "float" in kind):
+            raise ValueError("should be a number, not true/false")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("should be a finite number")
+        return value
+
+
+class RunSection(Section):
+    name: str = Field(default="run", min_length=1, description="name of the run; its folder is dir/name")
+    dir: str = Field(default="runs", description="folder that holds the runs")
+    seed: CountOrZero = Field(default=0, description="seed of everything random in the run")
+    resume: bool | str = Field(default=False, description="true: latest checkpoint; step-000040: that one")
+    stages: tuple[Literal["base", "collect", "annotate", "sft", "train", "eval", "report"], ...] = Field(
+        default=("collect", "annotate", "sft", "train"), description="what `sprout run` does, in this order"
+    )
+
+
+class ModelSection(Section):
+    path: str = Field(default="household-base", min_length=1, description="HF model folder or shipped model")
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+
+class EnvSection(Section):
+    name: str = Field(default="household", min_length=1, description="its entry point")
+    max_turns: Count | None = Field(default=None, description="None: the environment's own")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
+
+
+class CollectSection(Section):
+    tasks: Count = Field(default=180, description="training tasks M of Stage 1")
+    rollouts_per_task: Count = Field(default=8, description="rollouts K0 of each task")
+
+
+class AnalyzerSection(Section):
+    kind: Literal["policy", "scripted", "openai", "static", "none"] = "policy"
+    stage1: Literal["scripted", "openai"] = Field(default="scripted", description="who annotates Stage 1")
+    max_new_tokens: Count = 4096
+    terminal_observation: bool = Field(default=True, description="show what the last action led to")
+    static_path: str | None = Field(default=None, description="YAML or JSON: family or `default` -> skill")
+    base_url: str | None = Field(default=None, description="OpenAI-compatible server")
+    model: str | None = Field(default=None, description="model name on that server")
+    concurrency: Count = 8
+    retries: CountOrZero = 3
+
+
+class SftSection(Section):
+    epochs: CountOrZero = Field(default=3, description="0 skips Stage 1")
+    lr: Positive = 5e-6
+    batch_size: Count = Field(default=8, description="sequences per optimizer step")
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    betas: tuple[Fraction, Fraction] = (0.9, 0.95)
+    weight_decay: NonNegative = 0.01
+    schedule: Literal["constant", "cosine", "linear"] = "cosine"
+    warmup_fraction: Fraction = 0.1
+    grad_clip: Positive = 1.0
+    max_tokens: Count = Field(default=8192, description="a longer pair is left out and counted")
+    replay_fraction: Fraction = Field(default=0.0, description="share of a batch from the base's own data")
+    holdout_fraction: Fraction = Field(default=0.1, description="share of tasks, not of pairs")
+
+
+class RolloutSection(Section):
+    temperature: NonNegative = 1.0
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_response_tokens: Count = 512
+    max_context_tokens: Count = Field(default=4096, description="context and response together")
+    context_overflow: Literal["error", "end_episode"] = Field(
+        default="error", description="for an episode that outgrows it: stop the run, or end the episode"
+    )
+    history_layout: Literal["append", "window"] = "append"
+    history_turns: CountOrZero = Field(default=5, description="window: past pairs in the prompt")
+    skill_placement: Literal["before_action", "after_task"] = "before_action"
+    skill_template: str = "hint : {skill}"
+    cache_tokens: Count = Field(default=65536, description="size of the paged KV cache, in tokens")
+    page_size: Count = 16
+    max_episodes: Count = Field(default=64, description="episodes alive at once")
+
+
+class ObjectiveSection(Section):
+    name: str = Field(default="seed", min_length=1, description="a method of `sprout.seed.methods`")
+    teacher_policy: Literal["snapshot", "live"] = "snapshot"
+    group_statistics: Literal["trajectory", "turn"] = "trajectory"
+    advantage_scale: Literal["std", "none"] = "std"
+    min_group_std: NonNegative = Field(default=0.0, description="smaller spreads give advantage 0")
+    loss_aggregation: Literal["token_mean_global", "token_mean_microbatch", "sequence_mean"] = (
+        "token_mean_global"
+    )
+    opd_mask: Literal["response", "action_only"] = "response"
+    opd_invalid_actions: Literal["keep", "drop"] = "keep"
+    opd_baseline: Literal["none", "mean"] = "none"
+    validity: Literal["format", "admissible"] = "format"
+    teacher_context_overflow: Literal["error", "drop_opd"] = "error"
+    skill_source: Literal["own", "null", "shuffled"] = "own"
+    beta: NonNegative = 5.0
+    lambda_opd: NonNegative = 0.01
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: Positive = 0.2
+    dual_clip: float = Field(default=3.0, gt=1)
+    kl_coef: NonNegative = 0.01
+    entropy_coef: NonNegative = 0.001
+    skill_kl_coef: NonNegative = Field(default=0.0, description="coefficient of Skill-SD")
+    invalid_action_penalty: NonNegative = 0.1
+
+    @field_validator("skill_source", mode="before")
+    @classmethod
+    def _yaml_null_is_a_source(cls, value: Any) -> Any:
+        return "null" if value is None else value
+
+
+class TrainSection(Section):
+    updates: CountOrZero = 150
+    tasks_per_update: Count = 16
+    rollouts_per_task: Count = 8
+    rows_per_micro_batch: Count = 16384
+    optimizer_steps_per_update: Count = 1
+    lr: Positive = 1e-6
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    weight_decay: NonNegative = 0.01
+    grad_clip: Positive = 1.0
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    warmup_updates: CountOrZero = 0
+    checkpoint_every: Count = 10
+    keep_last: Count = 2
+    max_wall_s: Positive | None = Field(default=None, description="stop cleanly after this many seconds")
+    activation_checkpointing: bool = False
+
+
+class EvalSection(Section):
+    select_tasks: CountOrZero = Field(default=128, description="fixed panel for choosing")
+    report_tasks: CountOrZero = Field(default=384, description="another fixed panel, for reporting only")
+    every: CountOrZero = Field(default=5, description="updates between evaluations; 0: only at the end")
+    temperature: NonNegative = Field(default=0.4, description="0 is greedy")
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    skill: Literal["none", "own", "static"] = Field(default="none", description="skill in the prompt")
+
+
+class Config(Section):
+    run: RunSection = RunSection()
+    model: ModelSection = ModelSection()
+    env: EnvSection = EnvSection()
+    collect: CollectSection = CollectSection()
+    analyzer: AnalyzerSection = AnalyzerSection()
+    sft: SftSection = SftSection()
+    rollout: RolloutSection = RolloutSection()
+    objective: ObjectiveSection = ObjectiveSection()
+    train: TrainSection = TrainSection()
+    eval: EvalSection = EvalSection()
+    compare: tuple[str, ...] = Field(default=(), description="methods to train beside this one")
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Config:
+        for problem in self._disagreements():
+            raise ValueError(problem)
+        return self
+
+    def _disagreements(self) -> list[str]:
+        """Every combination of fields that cannot run, as `key: what is wrong, what to change`."""
+        rollout, analyzer, objective, train = self.rollout, self.analyzer, self.objective, self.train
+        rollouts = train.tasks_per_update * train.rollouts_per_task
+        checks = {
+            "rollout.max_response_tokens: leaves no room for a prompt; lower it or raise "
+            "rollout.max_context_tokens": rollout.max_response_tokens >= rollout.max_context_tokens,
+            "rollout.skill_template: must contain {skill}": "{skill}" not in rollout.skill_template,
+            "rollout.temperature: 0 (greedy) gives no exploration; set it above 0": rollout.temperature == 0,
+            "rollout.cache_tokens: smaller than one episode; raise it to rollout.max_context_tokens or more":
+                rollout.cache_tokens < rollout.max_context_tokens,
+            f"train.optimizer_steps_per_update: more steps than the {rollouts} rollouts of an update":
+                train.optimizer_steps_per_update > rollouts,
+            "analyzer.static_path: analyzer.kind = static needs a file of skills":
+                analyzer.kind == "static" and analyzer.static_path is None,
+            "eval.skill: static needs analyzer.static_path":
+                self.eval.skill == "static" and analyzer.static_path is None,
+            "analyzer.base_url: an OpenAI analyzer needs analyzer.base_url and analyzer.model":
+                "openai" in (analyzer.kind, analyzer.stage1) and None in (analyzer.base_url, analyzer.model),
+            "objective.lambda_opd: above 0 needs skills; set analyzer.kind or objective.name = grpo":
+                objective.lambda_opd > 0 and analyzer.kind == "none" and objective.skill_source != "null",
+            "objective.skill_source: shuffled needs at least 2 tasks; raise train.tasks_per_update":
+                objective.skill_source == "shuffled" and train.tasks_per_update < 2,
+        }
+        return [problem for problem, found in checks.items() if found]
