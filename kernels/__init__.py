@@ -3,12 +3,14 @@
 from sprout.kernels.dispatch import available, use_backend
 from sprout.kernels.rms_norm import rms_norm
 from sprout.kernels.rotary import rotary
+from sprout.kernels.selected_logprob import selected_logprob
 from sprout.kernels.swiglu import swiglu
 
 __all__ = [
     "available",
     "rms_norm",
     "rotary",
+    "selected_logprob",
     "swiglu",
     "use_backend",
 ]

@@ -1,0 +1,90 @@
+"""Log-probs of chosen tokens from hidden rows and the LM head, without holding [tokens, vocabulary]."""
+
+from sprout.kernels.dispatch import resolve
+from torch import Tensor, _assert_async, int64
+
+__all__ = ["selected_logprob"]
+
+
+def selected_logprob(
+    hidden: Tensor,
+    weight: Tensor,
+    row: Tensor,
+    target: Tensor,
+    temperature: float | Tensor = 1.0,
+    with_entropy: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Log-prob of `target[m]` under the logits of hidden row `row[m]`, and optionally the entropy there.
+
+    With z_m = hidden[row[m]] @ weight.T / temperature[m]:
+
+        logprob[m] = z_m[target[m]] - logsumexp(z_m)
+        entropy[m] = -sum(softmax(z_m) * log_softmax(z_m))
+
+    Args:
+        hidden: [N, H] final hidden rows, float32, bfloat16, float16 or float64.
+        weight: [V, H] LM head (or tied embedding), same dtype and device as `hidden`.
+        row: [M] int64 in [0, N), in any order; a row may serve several targets.
+        target: [M] int64 token ids in [0, V).
+        temperature: divides the logits once; a positive number or an [M] tensor. It gets no gradient.
+        with_entropy: also return the entropy.
+
+    Returns:
+        logprob [M] and entropy [M] (or None), in nats; float32, or float64 for float64 inputs. Both are
+        differentiable with respect to `hidden` and `weight`, from per-token upstream gradients c and e:
+        d(logits) = c * (onehot - p) / T - e * p * (log p + entropy) / T. Only the gradients that are asked
+        for are computed. Sums run in the returned precision and in a fixed order.
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit, a temperature that is not positive, a row or target out
+            of range. CUDA tensors are checked on the device, without waiting for it, so there a bad value
+            surfaces as a device-side assertion.
+    """
+    _check_shapes(hidden, weight, row, target, temperature)
+    _check_range("row", row, hidden.shape[0])
+    _check_range("target", target, weight.shape[0])
+    _check_temperature(temperature)
+    implementation = resolve("selected_logprob", hidden)
+    logprob, entropy = implementation(hidden, weight, row, target, temperature, with_entropy)
+    return logprob, entropy
+
+
+def _check_shapes(
+    hidden: Tensor, weight: Tensor, row: Tensor, target: Tensor, temperature: float | Tensor
+) -> None:
+    if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
+        raise ValueError(
+            f"selected_logprob: hidden must be [N, H] and weight [V, H], "
+            f"not {list(hidden.shape)} and {list(weight.shape)}"
+        )
+    if hidden.dtype != weight.dtype or not hidden.is_floating_point():
+        raise ValueError(
+            f"selected_logprob: hidden and weight must share one floating dtype, "
+            f"not {hidden.dtype} and {weight.dtype}"
+        )
+    if row.dtype != int64 or target.dtype != int64 or row.ndim != 1 or row.shape != target.shape:
+        raise ValueError("selected_logprob: row and target must be int64 tensors of one length [M]")
+    if isinstance(temperature, Tensor) and temperature.shape != row.shape:
+        raise ValueError(f"selected_logprob: temperature must be a number or [{row.shape[0]}]")
+
+
+def _check_range(name: str, index: Tensor, limit: int) -> None:
+    if index.numel() == 0:
+        return
+    lowest, highest = index.aminmax()
+    if index.is_cuda:
+        _assert_async((lowest >= 0) & (highest < limit), f"selected_logprob: {name} outside [0, {limit})")
+    elif lowest < 0 or highest >= limit:
+        raise ValueError(
+            f"selected_logprob: {name} must be in [0, {limit}), found {int(lowest)}..{int(highest)}"
+        )
+
+
+def _check_temperature(temperature: float | Tensor) -> None:
+    if isinstance(temperature, Tensor):
+        if temperature.is_cuda:
+            _assert_async((temperature > 0).all(), "selected_logprob: temperature must be positive")
+        elif not bool((temperature > 0).all()):
+            raise ValueError("selected_logprob: every temperature must be positive")
+    elif not temperature > 0:
+        raise ValueError(f"selected_logprob: temperature must be positive, not {temperature}")
