@@ -1,0 +1,28 @@
+"""Environments: `gymnasium.Env` with text in and text out, found through the entry point group `sprout.environments`."""
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import gymnasium
+
+GROUP = "sprout.environments"
+
+
+def known_environments() -> dict[str, EntryPoint]:
+    """Registered environments by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def make_env(name: str, **options: Any) -> gymnasium.Env:
+    """Construct the environment registered as `name`; `options` go to its constructor.
+
+    Raises ValueError for an unknown name or an option that the environment does not take.
+    """
+    known = known_environments()
+    if name not in known:
+        raise ValueError(f"unknown environment {name!r}; known: {', '.join(sorted(known)) or 'none'}")
+    constructor = known[name].load()
+    try:
+        return constructor(**options)
+    except TypeError as error:
+        raise ValueError(f"environment {name!r} does not accept {options}: {error}") from error

@@ -1,0 +1,78 @@
+"""The household world as a `gymnasium.Env` with text observations and text actions."""
+
+from string import ascii_lowercase, digits
+from typing import Any, ClassVar
+
+import gymnasium
+from gymnasium.spaces import Text
+
+from sprout.seed.envs.household import text
+from sprout.seed.envs.household.world import OBJECTS, RECEPTACLES, World, generate_world
+
+_CHARSET = ascii_lowercase + digits + " .,"
+
+
+class HouseholdEnv(gymnasium.Env[str, str]):
+    """One episode is one room and one task; reward 1 and termination when the task is done.
+
+    `reset(seed=..., options={"split": "train" | "select" | "report"})` fixes the episode completely. `info` holds
+    `task`, `family`, `split`, `valid` (the last command was executable) and `success`.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    system_prompt: ClassVar[str] = text.SYSTEM_PROMPT
+
+    def __init__(
+        self,
+        max_turns: int = 18,
+        receptacles: tuple[int, int] = RECEPTACLES,
+        objects: tuple[int, int] = OBJECTS,
+    ) -> None:
+        if max_turns < 1:
+            raise ValueError(f"max_turns must be at least 1, not {max_turns}")
+        for name, (low, high), (least, most) in (
+            ("receptacles", receptacles, (8, 14)),
+            ("objects", objects, (6, 12)),
+        ):
+            if not least <= low <= high <= most:
+                raise ValueError(f"{name} must be a range within {least} to {most}, not {low} to {high}")
+        self.max_turns = max_turns
+        self.receptacles, self.objects = tuple(receptacles), tuple(objects)
+        self.observation_space = Text(max_length=1024, charset=_CHARSET)
+        self.action_space = Text(max_length=256, charset=_CHARSET)
+        self.world: World | None = None
+        self._split = "train"
+        self._turn = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Start the episode of (split, seed); without a seed one is drawn from the environment's generator."""
+        super().reset(seed=seed)
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        self._split = (options or {}).get("split", "train")
+        self.world = generate_world(self._split, seed, self.receptacles, self.objects)
+        self._turn = 0
+        return self.world.first_observation, self._info(valid=True)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Execute one command; anything that is not executable costs the turn and nothing else."""
+        if self.world is None:
+            raise ValueError("call reset before step")
+        outcome = self.world.execute(action)
+        self._turn += 1
+        success = self.world.success
+        truncated = not success and self._turn >= self.max_turns
+        return outcome.observation, float(success), success, truncated, self._info(outcome.valid)
+
+    def _info(self, valid: bool) -> dict[str, Any]:
+        assert self.world is not None
+        task = self.world.task
+        return {
+            "task": task.text,
+            "family": task.family,
+            "split": self._split,
+            "valid": valid,
+            "success": self.world.success,
+        }
