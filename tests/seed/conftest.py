@@ -2,7 +2,10 @@
 
 import numpy as np
 import pytest
+from sprout.engine.chat import ChatFormat
 from sprout.seed.trajectory import Trajectory, TurnRecord, split_context
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 
 def _turn(context, action, previous=(), **fields):
@@ -33,3 +36,52 @@ def make_turn():
 def make_trajectory():
     """Builds a `Trajectory` from (context, action) pairs; keyword arguments replace its fields."""
     return _trajectory
+
+
+CHATML = (
+    "{% for m in messages %}"
+    "{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+WORDS = (
+    "put a mug in the fridge . you see pen 1 2 3 , shelf is here hint : open it take look go to nothing"
+    " happens system user assistant episode_summary episode_skill { } \" task step > ! invalid outcome"
+    " success failure end"
+)
+
+
+def _wrap(tokenizer, **special):
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>", **special)
+    wrapped.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
+    wrapped.chat_template = CHATML
+    return ChatFormat.from_tokenizer(wrapped)
+
+
+def _word_chat():
+    words = ["<unk>", "<|im_start|>", "<|im_end|>", *dict.fromkeys(WORDS.split())]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return _wrap(tokenizer, unk_token="<unk>")
+
+
+def _bpe_chat():
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator([WORDS, WORDS.replace(" ", "\n")], trainer)
+    return _wrap(tokenizer)
+
+
+@pytest.fixture(scope="session")
+def word_chat():
+    """A word-level tokenizer under a ChatML template."""
+    return _word_chat()
+
+
+@pytest.fixture(scope="session", params=["word", "bpe"])
+def chat(request):
+    """A chat format over a word-level, then over a byte-level BPE tokenizer."""
+    return {"word": _word_chat, "bpe": _bpe_chat}[request.param]()
