@@ -9,6 +9,7 @@ from gymnasium.spaces import Text
 from sprout.seed.envs.household import text
 from sprout.seed.envs.household.world import OBJECTS, RECEPTACLES, World, generate_world
 
+MAX_TURNS = 16
 _CHARSET = ascii_lowercase + digits + " .,"
 
 
@@ -24,7 +25,7 @@ class HouseholdEnv(gymnasium.Env[str, str]):
 
     def __init__(
         self,
-        max_turns: int = 18,
+        max_turns: int = MAX_TURNS,
         receptacles: tuple[int, int] = RECEPTACLES,
         objects: tuple[int, int] = OBJECTS,
     ) -> None:
