@@ -1,13 +1,17 @@
 """Fused operations: tensors in, tensors out. They know no task and no trainer."""
 
 from sprout.kernels.dispatch import available, use_backend
+from sprout.kernels.policy_loss import PolicyLossCoefficients, PolicyLossTerms, policy_loss
 from sprout.kernels.rms_norm import rms_norm
 from sprout.kernels.rotary import rotary
 from sprout.kernels.selected_logprob import selected_logprob
 from sprout.kernels.swiglu import swiglu
 
 __all__ = [
+    "PolicyLossCoefficients",
+    "PolicyLossTerms",
     "available",
+    "policy_loss",
     "rms_norm",
     "rotary",
     "selected_logprob",
