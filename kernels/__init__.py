@@ -6,8 +6,10 @@ from sprout.kernels.rms_norm import rms_norm
 from sprout.kernels.rotary import rotary
 from sprout.kernels.selected_logprob import selected_logprob
 from sprout.kernels.swiglu import swiglu
+from sprout.kernels.tree_attention import Intervals, tree_attention
 
 __all__ = [
+    "Intervals",
     "PolicyLossCoefficients",
     "PolicyLossTerms",
     "available",
@@ -16,5 +18,6 @@ __all__ = [
     "rotary",
     "selected_logprob",
     "swiglu",
+    "tree_attention",
     "use_backend",
 ]

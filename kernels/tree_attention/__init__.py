@@ -1,0 +1,46 @@
+"""Attention over a forest: every row sees its ancestors and itself."""
+
+from sprout.kernels.dispatch import resolve
+from sprout.kernels.tree_attention.intervals import Intervals
+from torch import Tensor
+
+__all__ = ["Intervals", "tree_attention"]
+
+
+def tree_attention(
+    q: Tensor, k: Tensor, v: Tensor, intervals: Intervals, scale: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """softmax(scale * q k^T) v over the keys each query may see, with grouped query heads.
+
+    Key j is visible to query i iff key_enter[j] <= query_enter[i] < key_exit[j]. With DFS numbers this is
+    "j is an ancestor of i, or i itself"; a causal sequence and a packed batch of sequences are special cases.
+    Query head h uses key head h // (Hq / Hkv). Scores, softmax and sums are float32 (float64 for float64
+    inputs). Memory grows with R + S and one block of scores, never with R * S. The backward recomputes the
+    scores from lse (FlashAttention-2, arXiv 2307.08691, algorithm 2) and is deterministic.
+
+    Args:
+        q: [R, Hq, D], any strides, D from 1 to 256.
+        k, v: [S, Hkv, D], any strides; Hq is a multiple of Hkv.
+        intervals: who sees whom, for these R queries and S keys. Reuse one object for all layers: it keeps
+            the plan that backends derive from it.
+        scale: multiplies the scores; default D ** -0.5.
+
+    Returns:
+        out [R, Hq, D] in q's dtype, differentiable in q, k and v, and lse [R, Hq], the natural log of the
+        softmax denominators, not differentiable. A query without a visible key gets out 0, lse -inf and
+        passes no gradient.
+
+    Raises:
+        ValueError: shapes that do not fit together.
+    """
+    R, S = intervals.query_enter.shape[0], intervals.key_enter.shape[0]
+    if q.ndim != 3 or k.ndim != 3 or q.shape[0] != R or k.shape[0] != S or v.shape != k.shape:
+        raise ValueError(
+            f"tree_attention: intervals of {R} queries and {S} keys do not fit q {list(q.shape)}, "
+            f"k {list(k.shape)}, v {list(v.shape)}"
+        )
+    if q.shape[2] != k.shape[2] or k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"tree_attention: heads of q {list(q.shape)} and k {list(k.shape)} do not match")
+    scale = q.shape[2] ** -0.5 if scale is None else scale
+    result: tuple[Tensor, Tensor] = resolve("tree_attention", q)(q, k, v, intervals, scale)
+    return result
