@@ -1,0 +1,264 @@
+"""Chat formats: conversations as token ids, composed piece by piece.
+
+Episodes grow one message at a time and sampled ids are never decoded and encoded again, so a conversation
+must be a plain concatenation:
+
+    bos, then for every message   opening(role) + encode(text) + closing(role)
+
+Chat templates are programs over whole conversations. `ChatFormat.from_tokenizer` renders a template around
+sentinel texts, reads the pieces off the result, and checks that the composition gives the template's own ids.
+What templates do beyond concatenation is left out on purpose: a default system prompt (give the system
+message explicitly) and the removal of earlier <think> blocks (the model keeps seeing what it wrote). The
+date that some Llama templates print is fixed, so that a conversation has the same ids every day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from jinja2 import TemplateError
+from tokenizers import Encoding, Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+Message = tuple[str, str]
+
+SYSTEM, USER, ASSISTANT, NEXT_USER = "zqsystemqz", "zquserqz", "zqassistantqz", "zqnextqz"
+DATE = "26 Jul 2024"
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """The pieces of one tokenizer's chat template.
+
+    bos           ids before the first message, at most one
+    stop_id       id that ends an assistant message: the first of `closing("assistant")`
+    needs_system  without a system message the template puts in one of its own: begin with one
+    """
+
+    bos: list[int]
+    stop_id: int
+    needs_system: bool
+    pieces: dict[str, tuple[list[int], list[int]]]
+    text: TextCodec
+
+    @staticmethod
+    def from_tokenizer(tokenizer: PreTrainedTokenizerFast) -> ChatFormat:
+        """Derive the format from the tokenizer's chat template.
+
+        Raises ValueError when there is none or when it does not compose message by message.
+        """
+        if not tokenizer.chat_template:
+            raise ValueError(
+                f"tokenizer {tokenizer.name_or_path!r} has no chat template; add chat_template.jinja "
+                "to the model folder"
+            )
+        return _Derivation(tokenizer).chat_format()
+
+    def opening(self, role: str) -> list[int]:
+        """Ids before a message's text; for the assistant this is the template's generation prompt."""
+        return self._piece(role)[0]
+
+    def closing(self, role: str) -> list[int]:
+        """Ids after a message's text."""
+        return self._piece(role)[1]
+
+    def message(self, role: str, text: str) -> list[int]:
+        """Ids of one whole message."""
+        opening, closing = self._piece(role)
+        return [*opening, *self.encode(text), *closing]
+
+    def conversation(self, messages: Iterable[Message]) -> list[int]:
+        """Ids of (role, text) messages from the beginning of a sequence on."""
+        messages = list(messages)
+        if self.needs_system and (not messages or messages[0][0] != "system"):
+            raise ValueError("the chat template adds a system prompt of its own; start with a system message")
+        return [*self.bos, *(i for role, text in messages for i in self.message(role, text))]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text: strings that look like special tokens stay text.
+
+        Raises ValueError, naming the word, where the tokenizer has no ids for it.
+        """
+        return self.text.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, special tokens written out; a final stop token is not part of the text."""
+        ids = [int(i) for i in ids]
+        return self.text.decode(ids[:-1] if ids and ids[-1] == self.stop_id else ids)
+
+    def _piece(self, role: str) -> tuple[list[int], list[int]]:
+        if role not in self.pieces:
+            raise ValueError(f"the chat template has no role {role!r}; it has {', '.join(self.pieces)}")
+        return self.pieces[role]
+
+
+class TextCodec:
+    """Text to ids and back without special tokens, padding or truncation."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        backend = tokenizer.backend_tokenizer
+        if type(backend.model).__name__ == "WordLevel" and tokenizer.unk_token_id is None:
+            raise ValueError(
+                f"word-level tokenizer {tokenizer.name_or_path!r} has no unk_token; unknown words would "
+                "go unnoticed"
+            )
+        self._backend = Tokenizer.from_str(backend.to_str())
+        self._backend.encode_special_tokens = True
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        self._unknown = tokenizer.unk_token_id
+        self._reserved = frozenset(tokenizer.all_special_ids)
+
+    def encode(self, text: str) -> list[int]:
+        encoding = self._backend.encode(text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        if not self._reserved.isdisjoint(ids):
+            self._reject(text, encoding)
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        return self._backend.decode(ids, skip_special_tokens=False)
+
+    def _reject(self, text: str, encoding: Encoding) -> None:
+        at = next(i for i, token in enumerate(encoding.ids) if token in self._reserved)
+        start, end = encoding.offsets[at]
+        if encoding.ids[at] == self._unknown:
+            raise ValueError(f"unknown word {text[start:end]!r}: it is not in the tokenizer's vocabulary")
+        raise ValueError(
+            f"text contains the special token {text[start:end]!r}, which this tokenizer cannot encode "
+            "as plain text"
+        )
+
+
+class _Derivation:
+    """One pass over one template; the pieces are texts until `chat_format` turns them into ids."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.tokenizer = tokenizer
+        self.text = TextCodec(tokenizer)
+
+    def chat_format(self) -> ChatFormat:
+        bos, needs_system, texts = self._texts()
+        pieces = {role: self._encode_pair(pair) for role, pair in texts.items()}
+        if self._unencodable(pieces.get("system")):
+            del pieces["system"]
+        if needs_system and "system" not in pieces:
+            raise self._error("adds a system prompt of its own and accepts none")
+        for role, pair in pieces.items():
+            if self._unencodable(pair):
+                raise ValueError(
+                    f"the tokenizer has no ids for the template's {role} message {texts[role]!r}; "
+                    "add the missing special tokens"
+                )
+        closing = pieces["assistant"][1]
+        if not closing or closing[0] not in self.tokenizer.all_special_ids:
+            raise self._error(
+                "does not end an assistant message with a special token, so nothing can stop one"
+            )
+        derived = ChatFormat(self._ids(bos), closing[0], needs_system, pieces, self.text)
+        self._verify(derived)
+        return derived
+
+    def _texts(self) -> tuple[str, bool, dict[str, tuple[str, str]]]:
+        """(bos, whether a system message must be given, (opening, closing) by role), all as text."""
+        first = self._render(("user", USER))
+        turn = self._render(("user", USER), ("assistant", ASSISTANT))
+        turns = self._render(("user", USER), ("assistant", ASSISTANT), ("user", NEXT_USER))
+        prompted = self._render(("user", USER), prompt=True)
+        if not prompted.startswith(first):
+            raise self._error("renders a conversation differently once a generation prompt follows")
+        closing = _after(turn, ASSISTANT)
+        between = self._between(turns, ASSISTANT, NEXT_USER)
+        if not between.startswith(closing):
+            raise self._error("ends the last assistant message differently from earlier ones")
+        user = (between.removeprefix(closing), _after(first, USER))
+        texts = {"user": user, "assistant": (prompted.removeprefix(first), closing)}
+        head = first[: first.index(USER)]
+        bos = self.tokenizer.bos_token or ""
+        bos = bos if head.startswith(bos) else ""
+        system = self._system(bos, user[0])
+        return bos, head != bos + user[0], texts if system is None else {"system": system, **texts}
+
+    def _system(self, bos: str, user_opening: str) -> tuple[str, str] | None:
+        """(opening, closing) of a system message; None where the template has none of its own kind."""
+        try:
+            text = self._render(("system", SYSTEM), ("user", USER))
+        except ValueError:
+            return None
+        between = self._between(text, SYSTEM, USER)
+        if not text.startswith(bos) or not user_opening or not between.endswith(user_opening):
+            return None
+        return text[len(bos) : text.index(SYSTEM)], between.removesuffix(user_opening)
+
+    def _verify(self, derived: ChatFormat) -> None:
+        """The composition must give the template's own ids on a conversation of known words."""
+        words = _known_words(self.tokenizer, self.text)
+        sample: list[Message] = [(role, f"{words[0]} {words[-1]}") for role in ("user", "assistant", "user")]
+        if "system" in derived.pieces:
+            sample.insert(0, ("system", f"{words[-1]} {words[0]}"))
+        want = self._ids(self._render(*sample, prompt=True))
+        got = derived.conversation(sample) + derived.opening("assistant")
+        if got != want:
+            at = next(
+                (i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b),
+                min(len(got), len(want)),
+            )
+            raise self._error(
+                f"does not compose message by message: ids differ from position {at} on, "
+                f"{self._show(got, at)} instead of {self._show(want, at)}"
+            )
+
+    def _render(self, *messages: Message, prompt: bool = False) -> str:
+        dialogue = [{"role": role, "content": text} for role, text in messages]
+        try:
+            text = self.tokenizer.apply_chat_template(
+                dialogue, tokenize=False, add_generation_prompt=prompt, date_string=DATE
+            )
+        except TemplateError as error:
+            raise self._error(
+                f"refuses the roles {', '.join(role for role, _ in messages)}: {error}"
+            ) from error
+        assert isinstance(text, str)
+        missing = [role for role, content in messages if content not in text]
+        if missing:
+            raise self._error(f"drops the {missing[0]} message")
+        return text
+
+    def _between(self, text: str, left: str, right: str) -> str:
+        return text[text.index(left) + len(left) : text.index(right)]
+
+    def _encode_pair(self, pair: tuple[str, str]) -> tuple[list[int], list[int]]:
+        return self._ids(pair[0]), self._ids(pair[1])
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _unencodable(self, pair: tuple[list[int], list[int]] | None) -> bool:
+        unknown = self.tokenizer.unk_token_id
+        return pair is not None and unknown is not None and unknown in pair[0] + pair[1]
+
+    def _show(self, ids: list[int], at: int) -> str:
+        return repr(self.tokenizer.decode(ids[max(at - 2, 0) : at + 3], skip_special_tokens=False))
+
+    def _error(self, problem: str) -> ValueError:
+        return ValueError(f"the chat template of {self.tokenizer.name_or_path!r} {problem}")
+
+
+def _after(text: str, sentinel: str) -> str:
+    return text[text.rindex(sentinel) + len(sentinel) :]
+
+
+def _known_words(tokenizer: PreTrainedTokenizerFast, text: TextCodec) -> list[str]:
+    """Up to eight plain words that the tokenizer certainly has ids for."""
+    special = set(tokenizer.all_special_tokens)
+    vocabulary: Callable[[str], int] = tokenizer.get_vocab().__getitem__
+    plain = (
+        w
+        for w in sorted(tokenizer.get_vocab(), key=vocabulary)
+        if w.isascii() and w.isalpha() and w not in special
+    )
+    words = [word for word, _ in zip(plain, range(8), strict=False)]
+    if not words:
+        raise ValueError(f"the vocabulary of {tokenizer.name_or_path!r} holds no plain word")
+    return words
