@@ -1,4 +1,4 @@
-"""Environments: `gymnasium.Env` with text in and text out, found through the entry point group `sprout.environments`."""
+"""Environments: text-in, text-out `gymnasium.Env`s found by the entry point group `sprout.environments`."""
 
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any

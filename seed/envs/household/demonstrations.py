@@ -1,7 +1,7 @@
 """Training material for the base model: scripted episodes with skill branches, and reading questions.
 
-The history of an episode never contains a skill. At some turns a *branch* says what a player who has just been
-given a skill would do there. Item `index` of a stream depends on (seed, index) only.
+The history of an episode never contains a skill. At some turns a *branch* says what a player who has just
+been given a skill would do there. Item `index` of a stream depends on (seed, index) only.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ class Demonstration:
 
 @dataclass(frozen=True)
 class ReadingQuestion:
-    """A question about a rendered transcript and its short answer: general reading, not the analyzer's format."""
+    """A question about a rendered transcript and its short answer: reading, not the analyzer's format."""
 
     transcript: str
     question: str
@@ -62,7 +62,8 @@ class ReadingQuestion:
 
 @dataclass(frozen=True)
 class DemonstrationMix:
-    """Shares of the material. The skill shares are those among branches and need not sum to one."""
+    """Shares of the material; `right` to `null` are relative weights of the branches' skill kinds,
+    `random_move` and `invalid` the noise per turn of the noisy trunks."""
 
     branched_episodes: float = 0.75
     branch_per_turn: float = 0.6
@@ -73,11 +74,12 @@ class DemonstrationMix:
     wrong: float = 0.10
     irrelevant: float = 0.20
     null: float = 0.15
-    noise: Noise = Noise(random_move=0.08, invalid=0.08)
+    random_move: float = 0.08
+    invalid: float = 0.08
 
 
 @dataclass
-class _Played:
+class Played:
     world: World
     steps: list[TranscriptStep]
     good: list[bool]
@@ -94,10 +96,12 @@ def _rng(seed: int, stream: str, index: int) -> Random:
     return Random(int.from_bytes(digest, "big"))
 
 
-def _play(world: World, rng: Random, noise: Noise, skill: str = "", max_turns: int = MAX_TURNS) -> _Played:
+def play_world(
+    world: World, rng: Random, noise: Noise, skill: str = "", max_turns: int = MAX_TURNS
+) -> Played:
     memory = Memory(world.first_observation)
     observation = world.first_observation
-    played = _Played(world, [], [], "")
+    played = Played(world, [], [], "")
     while not world.success and len(played.steps) < max_turns:
         command, good = noisy_command(world.task, memory, rng, noise, skill)
         outcome = world.execute(command)
@@ -116,9 +120,9 @@ def demonstration(seed: int, index: int, mix: DemonstrationMix | None = None) ->
     world_seed = rng.getrandbits(48)
     branched = rng.random() < mix.branched_episodes
     hinted = branched and rng.random() < mix.hinted_trunks
-    noise = mix.noise if rng.random() < mix.noisy_trunks else Noise()
+    noise = Noise(mix.random_move, mix.invalid) if rng.random() < mix.noisy_trunks else Noise()
     world = generate_world("train", world_seed)
-    played = _play(world, rng, noise, oracle_skill(world) if hinted else "")
+    played = play_world(world, rng, noise, oracle_skill(world) if hinted else "")
     steps = [
         Step(step.observation, step.response, good and not hinted)
         for step, good in zip(played.steps, played.good, strict=True)
@@ -157,7 +161,7 @@ def _skills(world_seed: int, rng: Random) -> dict[str, str]:
     """One skill of each kind for the task; the analyzed one comes from another, noisier rollout of it."""
     world = generate_world("train", world_seed)
     noise = Noise(random_move=rng.uniform(0, 0.4), invalid=rng.uniform(0, 0.4))
-    other = _play(generate_world("train", world_seed), rng, noise)
+    other = play_world(generate_world("train", world_seed), rng, noise)
     return {
         "right": oracle_skill(world),
         "analyzed": analyze(other.view())["episode_skill"],
@@ -173,7 +177,7 @@ def reading_question(seed: int, index: int) -> ReadingQuestion:
     world = generate_world("train", rng.getrandbits(48))
     noise = Noise(random_move=rng.uniform(0, 0.4), invalid=rng.uniform(0, 0.4))
     skill = oracle_skill(world) if rng.random() < 0.3 else ""
-    played = _play(world, rng, noise, skill)
+    played = play_world(world, rng, noise, skill)
     question, answer = _question(played, rng)
     return ReadingQuestion(played.view().render(), question, answer)
 
@@ -183,7 +187,7 @@ def reading_questions(seed: int) -> Iterator[ReadingQuestion]:
     return (reading_question(seed, index) for index in count())
 
 
-def _question(played: _Played, rng: Random) -> tuple[str, str]:
+def _question(played: Played, rng: Random) -> tuple[str, str]:
     """A question of a random sort that this transcript can answer."""
     memory = Memory.of([*(step.observation for step in played.steps), played.final_observation])
     task = played.world.task
@@ -226,7 +230,7 @@ def _ask_contents(memory: Memory, rng: Random) -> tuple[str, str]:
     return f"what was in {place} ?", f"{' , '.join(names) or 'nothing'} ."
 
 
-def _ask_done(played: _Played) -> tuple[str, str]:
+def _ask_done(played: Played) -> tuple[str, str]:
     """What happened to the first object that was taken, in order."""
     done = [
         step.response for step in played.steps if step.valid and step.response.split()[0] not in _IDLE_VERBS

@@ -66,7 +66,8 @@ OBJECT_KINDS = {
     )
 }
 
-SPLITS = ("train", "select", "report")
+HELD_OUT_SPLITS = ("select", "report")
+SPLITS = ("train", *HELD_OUT_SPLITS)
 _HELD_OUT_SHARE = 0.3
 
 
@@ -100,5 +101,5 @@ def pairs(split: str, family: str) -> list[tuple[str, str]]:
         for target in targets
         if family in kind.families
         and target != kind.habit
-        and is_held_out(kind.name, target) == (split != "train")
+        and is_held_out(kind.name, target) == (split in HELD_OUT_SPLITS)
     ]

@@ -12,13 +12,19 @@ from sprout.seed.envs.household.kinds import LAMP, LAMP_KIND, OBJECT_KINDS, PROC
 from sprout.seed.envs.household.world import Task, World
 
 NULL_SKILL = "no advice this time ."
-CAUTIONS = ("go there first .", "do not search after that .", "do not repeat a failed command .")
+GO_FIRST = "go there first ."
+STOP_REPEATING = "do not repeat a failed command ."
+SEARCH_ON = "search other places first ."
+CAUTIONS = (GO_FIRST, STOP_REPEATING, SEARCH_ON)
 
 _NAME = r"[a-z]+ \d+"
 _LOCATED = re.compile(rf"({_NAME}) is in ({_NAME}) \.")
 _ABSENT = re.compile(rf"(?:other )?([a-z]+) is not in ({_NAME}(?: , {_NAME})*) \.")
 _AMONG = re.compile(rf"(?:other )?([a-z]+) is in ({_NAME}(?: or {_NAME})*) \.")
-_STEPS = re.compile(rf"take (?:it|them) , (?:(clean|heat|cool) it with {_NAME} , )?(?:put (?:it|them) in|use) ({_NAME}) \.")
+_PROCESS_STEPS = {f"{verb} it with {station}": verb for verb, (station, _) in PROCESSES.items()}
+_STEPS = re.compile(
+    rf"take (?:it|them) , (?:({'|'.join(_PROCESS_STEPS)}) , )?(?:put (?:it|them) in|use) ({_NAME}) \."
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def parse_skill(text: str) -> Skill | None:
         elif match := _AMONG.fullmatch(sentence):
             among.append((match[1], tuple(match[2].split(" or "))))
         elif match := _STEPS.fullmatch(sentence):
-            process, target = match[1], match[2]
+            process, target = _PROCESS_STEPS.get(match[1]), match[2]
         elif sentence in CAUTIONS:
             caution = sentence
         else:
@@ -144,9 +150,14 @@ def wrong_skill(world: World, rng: Random) -> str:
 def irrelevant_skill(world: World, rng: Random) -> str:
     """A well-formed skill about another kind of object, as if from another task."""
     kind = rng.choice([kind for kind in OBJECT_KINDS if kind != world.task.object_kind])
-    family = rng.choice([family for family in OBJECT_KINDS[kind].families if family != "look-under-lamp"])
-    count = 2 if family == "pick-two" else 1
-    located = tuple((f"{kind} {i + 1}", place) for i, place in enumerate(rng.sample(world.receptacles, count)))
+    places = rng.sample(world.receptacles, rng.randint(2, 5))
+    if rng.random() < 0.25:
+        return write_skill(Skill(absent=((kind, tuple(places)),)))
+    family = rng.choice(OBJECT_KINDS[kind].families)
+    names = [f"{kind} 1", f"{kind} 2"] if family == "pick-two" else [f"{kind} 1"]
+    located = tuple(zip(names, places, strict=False))
+    if family == "look-under-lamp":
+        return write_skill(Skill((*located, (LAMP, places[-1])), target=LAMP))
     process = family if family in PROCESSES else None
     return write_skill(Skill(located, process=process, target=rng.choice(world.receptacles)))
 

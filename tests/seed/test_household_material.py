@@ -1,0 +1,180 @@
+"""Demonstrations, reading questions and the tokenizer."""
+
+from itertools import islice
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sprout.seed.envs.household.analyzer import analyze
+from sprout.seed.envs.household.demonstrations import (
+    DemonstrationMix,
+    demonstration,
+    demonstrations,
+    play_world,
+    reading_question,
+    reading_questions,
+)
+from sprout.seed.envs.household.expert import Noise, next_command
+from sprout.seed.envs.household.kinds import is_held_out
+from sprout.seed.envs.household.memory import Memory, parse_task
+from sprout.seed.envs.household.skills import NULL_SKILL, parse_skill
+from sprout.seed.envs.household.vocabulary import END, ROLES, build_tokenizer, vocabulary
+from sprout.seed.envs.household.world import generate_world
+from transformers import AutoTokenizer
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return list(islice(demonstrations(0), 400))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return AutoTokenizer.from_pretrained(build_tokenizer(tmp_path_factory.mktemp("tokenizer")))
+
+
+def test_streams_depend_on_seed_and_index_only(episodes):
+    assert demonstration(0, 17) == episodes[17] != demonstration(1, 17)
+    assert list(islice(reading_questions(3), 5)) == [reading_question(3, index) for index in range(5)]
+
+
+def test_only_train_tasks(episodes):
+    for episode in episodes:
+        task = parse_task(episode.task)
+        assert not is_held_out(task.object_kind, task.target_kind)
+
+
+def test_history_never_holds_a_skill(episodes):
+    for episode in episodes:
+        assert episode.steps[0].observation_before == episode.first_observation
+        shown = {step.observation_before for step in episode.steps} | {step.action for step in episode.steps}
+        assert not shown & {branch.skill for branch in episode.branches}
+
+
+def test_mix(episodes):
+    branches = [branch for episode in episodes for branch in episode.branches]
+    share = {
+        kind: sum(b.kind == kind for b in branches) / len(branches) for kind in {b.kind for b in branches}
+    }
+    expected = {"right": 0.3, "analyzed": 0.25, "wrong": 0.1, "irrelevant": 0.2, "null": 0.15}
+    assert share == pytest.approx(expected, abs=0.04)
+    assert 0.65 < sum(bool(episode.branches) for episode in episodes) / len(episodes) < 0.82
+    assert all(b.skill == NULL_SKILL or parse_skill(b.skill) for b in branches)
+
+
+def test_invalid_actions_stay_in_the_history_and_are_not_imitated(episodes):
+    failed = 0
+    for episode in episodes:
+        for step, following in zip(episode.steps, episode.steps[1:], strict=False):
+            if following.observation_before == "nothing happens .":
+                failed += 1
+                assert not step.train
+    assert failed > 50
+
+
+def test_hinted_trunks_are_not_imitated():
+    mix = DemonstrationMix(branched_episodes=1.0, hinted_trunks=1.0)
+    for index in range(50):
+        assert not any(step.train for step in demonstration(5, index, mix).steps)
+
+
+def test_branch_labels_are_what_an_expert_with_that_skill_does(episodes):
+    """Labels that need no choice are unique: any generator gives the same command."""
+    checked = 0
+    for episode in episodes:
+        task = parse_task(episode.task)
+        for branch in episode.branches:
+            observations = [step.observation_before for step in episode.steps[: branch.turn_index + 1]]
+            possible = {
+                next_command(task, Memory.of(observations), Random(i), branch.skill) for i in range(12)
+            }
+            checked += len(possible) == 1
+            assert branch.action in possible or len(possible) > 3
+    assert checked > 500
+
+
+def test_null_and_irrelevant_branches_keep_the_trunk_action(episodes):
+    for episode in episodes:
+        for branch in episode.branches:
+            step = episode.steps[branch.turn_index]
+            if branch.kind in ("null", "irrelevant") and step.train:
+                assert branch.action == step.action
+
+
+def test_right_branches_at_the_start_go_where_the_skill_says(episodes):
+    firsts = [b for e in episodes for b in e.branches if b.turn_index == 0 and b.kind in ("right", "wrong")]
+    assert len(firsts) > 50
+    for branch in firsts:
+        assert branch.action == f"go to {parse_skill(branch.skill).located[0][1]}"
+
+
+def test_reading_answers_follow_from_the_transcript():
+    for item in islice(reading_questions(1), 300):
+        if item.question == "what was the task ?":
+            assert item.transcript.startswith(f"task : {item.answer}\n")
+        elif item.question == "did it succeed ?":
+            assert item.transcript.endswith("success" if item.answer == "yes ." else "failure")
+        elif item.question == "how many commands were invalid ?":
+            assert item.answer == f"{item.transcript.count('! invalid')} ."
+        else:
+            words = set(item.transcript.split()) | {"was", "not", "found", "seen", "none", "nothing", "in"}
+            assert set(item.answer.split()) <= words | {"."}, item
+
+
+def test_tokenizer_round_trip_without_unknown_words(tokenizer, episodes):
+    texts = set()
+    for episode in episodes:
+        texts |= {episode.task, episode.system_prompt}
+        texts |= {text for step in episode.steps for text in (step.observation_before, step.action)}
+        texts |= {f"hint : {branch.skill}" for branch in episode.branches}
+    for item in islice(reading_questions(2), 300):
+        texts |= {" ".join(item.transcript.split()), f"question : {item.question}", item.answer}
+    for seed in range(200):
+        played = play_world(generate_world("report", seed), Random(seed), Noise(0.2, 0.2))
+        summary, skill = analyze(played.view()).values()
+        texts.add(f'{{ " episode_summary " : " {summary} " , " episode_skill " : " {skill} " }}')
+    assert len(texts) > 3000
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert tokenizer.unk_token_id not in ids, text
+        assert len(ids) == len(text.split())
+        assert tokenizer.decode(ids) == text
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(vocabulary()), max_size=40).map(" ".join))
+def test_tokenizer_round_trip_of_any_words(text):
+    tokenizer = _tokenizer()
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def _tokenizer():
+    from sprout.seed.envs.household.vocabulary import household_tokenizer
+
+    return household_tokenizer()
+
+
+def test_tokenizer_marks_unknown_words(tokenizer):
+    assert tokenizer.unk_token_id in tokenizer.encode("take zebra 1 from shelf 1")
+
+
+def test_ordinary_json_is_read_as_tokens(tokenizer):
+    ids = tokenizer.encode('{"episode_summary": "found mug 1 .", "episode_skill": "mug 1 is in shelf 1 ."}')
+    assert tokenizer.unk_token_id not in ids
+    assert tokenizer.decode(ids).startswith('{ " episode_summary " : " found mug 1 . " ,')
+
+
+def test_chat_template_composes(tokenizer):
+    messages = [{"role": "system", "content": "you act ."}, {"role": "user", "content": "look ."}]
+    opened = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    assert opened == f"{ROLES[0]} you act . {END} {ROLES[1]} look . {END} {ROLES[2]}"
+    answered = [*messages, {"role": "assistant", "content": "look"}]
+    closed = tokenizer.apply_chat_template(answered, tokenize=False)
+    assert tokenizer.encode(closed) == tokenizer.encode(f"{opened} look {END}")
+    assert tokenizer.eos_token == END and tokenizer.bos_token is None
+
+
+def test_vocabulary_is_small_and_without_repetition():
+    tokens = vocabulary()
+    assert len(tokens) == len(set(tokens)) < 400
