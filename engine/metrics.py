@@ -100,7 +100,7 @@ class Timings:
 def read_metrics(file: str | Path) -> list[dict[str, Any]]:
     """All complete lines of a metrics file, in order.
 
-    A last line torn by a crash is left out with a warning; any other bad line is a ValueError that says which.
+    A last line torn by a crash is left out with a warning; any other bad line is a ValueError naming it.
     """
     file = Path(file)
     lines = file.read_bytes().split(b"\n")
