@@ -43,10 +43,12 @@ class TurnRecord(Record):
 
     The first `shared` context ids are those of the previous turn's context + action; `tail` is the rest.
     `logprobs` are the sampler's, one per id of `action`; `mask` marks the ids that the policy produced.
+    `command` is the part of the response that the environment acted on (empty: it found none).
     """
 
     observation: str
     response: str
+    command: str
     shared: int
     tail: list[int]
     action: list[int]

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 def _turn(context, action, previous=(), **fields):
     shared, tail = split_context(np.asarray(context, np.int64), np.asarray(previous, np.int64))
-    values = {"observation": "o", "response": "r", "finished": "stop"}
+    values = {"observation": "o", "response": "r", "command": "r", "finished": "stop"}
     values |= {"well_formed": True, "admissible": True}
     values |= {"logprobs": [-0.5] * len(action), "mask": [True] * len(action)}
     return TurnRecord(**(values | fields), shared=shared, tail=tail, action=list(action))
