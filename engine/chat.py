@@ -144,7 +144,7 @@ class _Derivation:
         if self._unencodable(pieces.get("system")):
             del pieces["system"]
         if needs_system and "system" not in pieces:
-            raise self._error("adds a system prompt of its own and accepts none")
+            raise self._error("begins a conversation with text of its own and accepts no system message")
         for role, pair in pieces.items():
             if self._unencodable(pair):
                 raise ValueError(
