@@ -15,8 +15,9 @@ class TranscriptStep:
 
 @dataclass(frozen=True)
 class TrajectoryView:
-    """What an analyzer may know of a trajectory; `final_observation` follows the last action (None: withheld)."""
+    """What an analyzer may know of a trajectory; `final_observation` follows the last action."""
 
+    # `final_observation` is None where the analyzer is not to see it.
     task: str
     steps: tuple[TranscriptStep, ...]
     success: bool

@@ -1,13 +1,13 @@
-"""The rule-based hindsight analyzer of the household world: reads a trajectory, writes a summary and a skill."""
+"""The household world's rule-based hindsight analyzer: reads a trajectory, writes a summary and a skill."""
 
 from sprout.seed.analyzer.transcript import TrajectoryView
 from sprout.seed.envs.household.kinds import LAMP, LAMP_KIND, is_closed_kind, kind_of
 from sprout.seed.envs.household.memory import Memory, parse_task
-from sprout.seed.envs.household.skills import CAUTIONS, Skill, write_skill
+from sprout.seed.envs.household.skills import GO_FIRST, SEARCH_ON, STOP_REPEATING, Skill, write_skill
 from sprout.seed.envs.household.world import Task
 
-_LATE = 6
 _MANY_INVALID = 1 / 3
+_Claim = tuple[str, tuple[str, ...]]
 
 
 def analyze(trajectory: TrajectoryView) -> dict[str, str]:
@@ -46,7 +46,8 @@ def _summary(task: Task, memory: Memory, success: bool) -> str:
 
 def _skill(task: Task, memory: Memory, trajectory: TrajectoryView) -> Skill:
     located = _found(task, memory)
-    absent, among = [], []
+    absent: list[_Claim] = []
+    among: list[_Claim] = []
     if len(located) < task.count:
         _exclude(task.object_kind, memory, memory.receptacles, absent, among)
     elif task.family == "look-under-lamp":
@@ -57,11 +58,11 @@ def _skill(task: Task, memory: Memory, trajectory: TrajectoryView) -> Skill:
             _exclude(LAMP_KIND, memory, open_places, absent, among)
     target = _target(task, memory) if located else None
     process = task.process if target else None
-    caution = _caution(trajectory, bool(located))
+    caution = _caution(trajectory, bool(located), bool(absent or among))
     return Skill(tuple(located), tuple(absent), tuple(among), process, target, caution)
 
 
-def _exclude(kind: str, memory: Memory, places: list[str], absent: list, among: list) -> None:
+def _exclude(kind: str, memory: Memory, places: list[str], absent: list[_Claim], among: list[_Claim]) -> None:
     """Say where the unseen object can be, or where it is not, whichever is shorter."""
     seen = tuple(place for place in places if place in memory.contents)
     unseen = tuple(place for place in places if place not in memory.contents)
@@ -79,10 +80,12 @@ def _target(task: Task, memory: Memory) -> str:
     return next((place for place in used if place in fitting), fitting[0])
 
 
-def _caution(trajectory: TrajectoryView, located: bool) -> str | None:
+def _caution(trajectory: TrajectoryView, located: bool, narrowed: bool) -> str | None:
     if trajectory.success:
         return None
     invalid = sum(not step.valid for step in trajectory.steps)
     if invalid > _MANY_INVALID * len(trajectory.steps):
-        return CAUTIONS[2]
-    return CAUTIONS[0] if located else None
+        return STOP_REPEATING
+    if located:
+        return GO_FIRST
+    return None if narrowed else SEARCH_ON

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import gymnasium
 from gymnasium.spaces import Text
-
 from sprout.seed.envs.household import text
 from sprout.seed.envs.household.world import OBJECTS, RECEPTACLES, World, generate_world
 
@@ -16,11 +15,10 @@ _CHARSET = ascii_lowercase + digits + " .,"
 class HouseholdEnv(gymnasium.Env[str, str]):
     """One episode is one room and one task; reward 1 and termination when the task is done.
 
-    `reset(seed=..., options={"split": "train" | "select" | "report"})` fixes the episode completely. `info` holds
-    `task`, `family`, `split`, `valid` (the last command was executable) and `success`.
+    `reset(seed=..., options={"split": "train" | "select" | "report"})` fixes the episode completely. `info`
+    holds `task`, `family`, `split`, `valid` (the last command was executable) and `success`.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
     system_prompt: ClassVar[str] = text.SYSTEM_PROMPT
 
     def __init__(
@@ -48,7 +46,7 @@ class HouseholdEnv(gymnasium.Env[str, str]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Start the episode of (split, seed); without a seed one is drawn from the environment's generator."""
+        """Start the episode of (split, seed); without a seed one is drawn from the gymnasium generator."""
         super().reset(seed=seed)
         if seed is None:
             seed = int(self.np_random.integers(2**31))

@@ -27,8 +27,8 @@ class Noise:
 def next_command(task: Task, memory: Memory, rng: Random, skill: str = "", habits: bool = False) -> str:
     """The good next command.
 
-    Without a (relevant) skill the search order is uniformly random over the places not looked into; with one it
-    starts where the skill says. `habits` makes the search start at the object's habitual receptacle kind.
+    Without a (relevant) skill the search order is uniformly random over the places not looked into; with one
+    it starts where the skill says. `habits` makes the search start at the object's habitual receptacle kind.
     """
     advice = parse_skill(skill)
     if advice is None or not advice.concerns(task):
@@ -97,7 +97,8 @@ class _Decision:
         named = [place for name, place in self.advice.located if kind_of(name) == kind]
         possible = [place for about, options in self.advice.among if about == kind for place in options]
         excluded = {place for about, options in self.advice.absent if about == kind for place in options}
-        habitual = [p for p in places if self.habits and kind != LAMP_KIND and kind_of(p) == OBJECT_KINDS[kind].habit]
+        habit = OBJECT_KINDS[kind].habit if self.habits and kind != LAMP_KIND else None
+        habitual = [place for place in places if kind_of(place) == habit]
         for first in (named, possible, habitual):
             if reachable := [place for place in first if place in places]:
                 return reachable[:1] if first is named else reachable
@@ -106,7 +107,8 @@ class _Decision:
     def _look_under_lamp(self) -> str:
         place = self.memory.lamp_place()
         if place is None:
-            return self._search(LAMP_KIND, [p for p in self.memory.unseen() if not is_closed_kind(kind_of(p))])
+            unseen = [p for p in self.memory.unseen() if not is_closed_kind(kind_of(p))]
+            return self._search(LAMP_KIND, unseen)
         return self._at(place, f"use {LAMP}")
 
     def _put_away(self, carried: str) -> str:

@@ -32,7 +32,7 @@ def parse_task(sentence: str) -> Task:
 
 
 class Memory:
-    """Knowledge gathered from observations; `contents[place]` exists once the inside of `place` has been seen."""
+    """Knowledge gathered from observations; `contents[place]` exists once the inside was seen."""
 
     def __init__(self, first_observation: str) -> None:
         self.receptacles: list[str] = _listed(first_observation)

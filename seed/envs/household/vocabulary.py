@@ -2,15 +2,16 @@
 
 from pathlib import Path
 
+from sprout.seed.envs.household.kinds import FAMILIES, LAMP_KIND, OBJECT_KINDS, RECEPTACLE_KINDS
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-
-from sprout.seed.envs.household.kinds import FAMILIES, LAMP_KIND, OBJECT_KINDS, RECEPTACLE_KINDS
 
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<end>"
 ROLES = ("<system>", "<user>", "<assistant>")
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<' + message['role'] + '> ' + message['content'] + ' <end> ' }}{% endfor %}"
+    "{% for message in messages %}"
+    "{{ '<' + message['role'] + '> ' + message['content'] + ' <end> ' }}"
+    "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<assistant>' }}{% endif %}"
 )
 
@@ -22,17 +23,22 @@ _TASKS = "a hot two act room . do the task one command each turn"
 _SKILLS = "not other or them there first search after that repeat failed no advice this time hint"
 _TRANSCRIPTS = "step end invalid outcome success failure"
 _SUMMARIES = "episode_summary episode_skill found and did but find"
-_QUESTIONS = "question what was did succeed yes which places were empty none seen how many commands done taken where"
+_QUESTIONS = """
+    question what was did succeed yes which places were empty none seen how many commands done taken where
+"""
 _PROMPTS = """
-    about advice again all an answer any as be before begin best can context could describe each end episode
-    every example fail failed for give given happened help helps hindsight how i if into json know later learn
-    line list made make me mistake more most must need new next next of on only other out output place player
-    plan policy read reader reading reason report result rule same say sentence short should skill so start steps
-    summary tell text than that then these they thing things think was way went what when who why will without
-    word words worked write writes wrong your
-    analyze analyzer action actions attempt avoid because been both by check did does done find follow format get
-    had has have it its keep last lesson long may much never note object observation observations once order
-    trajectory turns use used useful user valid well which while would
+    about advice again all an answer any as be before begin best can context could describe each end
+    episode every example fail failed for give given happened help helps hindsight how i if into json
+    know later learn line list made make me mistake more most must need new next of on only other out
+    output place player plan policy read reader reading reason report result rule same say sentence short
+    should skill so start steps summary tell text than that then these they thing things think was way
+    went what when who why will without word words worked write writes wrong your analyze analyzer action
+    actions attempt avoid because been both by check did does done find follow format get had has have it
+    its keep last lesson long may much never note object observation observations once order trajectory
+    turns use used useful user valid well which while would search future general generic key kind known
+    simple step success instruction instructions following followed exactly two three answers empty open
+    closed question questions correct true false important cause caused reached shortest directly finally
+    always
 """
 
 
@@ -78,7 +84,7 @@ def household_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def build_tokenizer(folder: str | Path) -> Path:
-    """Write the tokenizer folder (tokenizer.json, tokenizer_config.json, chat template) and return its path."""
+    """Write the tokenizer folder (tokenizer, its configuration and chat template) and return its path."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     household_tokenizer().save_pretrained(folder)

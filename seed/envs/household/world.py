@@ -25,7 +25,7 @@ RECEPTACLES, OBJECTS = (9, 12), (6, 10)
 
 @dataclass(frozen=True)
 class Task:
-    """What to do: any object of `object_kind` counts, in any receptacle of `target_kind` (or under the lamp)."""
+    """What to do: any object of `object_kind`, in any receptacle of `target_kind` or under the lamp."""
 
     family: str
     object_kind: str
