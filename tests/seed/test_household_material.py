@@ -19,9 +19,11 @@ from sprout.seed.envs.household.expert import Noise, next_command
 from sprout.seed.envs.household.kinds import is_held_out
 from sprout.seed.envs.household.memory import Memory, parse_task
 from sprout.seed.envs.household.skills import NULL_SKILL, parse_skill
-from sprout.seed.envs.household.vocabulary import END, ROLES, build_tokenizer, vocabulary
+from sprout.seed.envs.household.vocabulary import END, ROLES, build_tokenizer, household_tokenizer, vocabulary
 from sprout.seed.envs.household.world import generate_world
 from transformers import AutoTokenizer
+
+TOKENIZER = household_tokenizer()
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +92,8 @@ def test_branch_labels_are_what_an_expert_with_that_skill_does(episodes):
                 next_command(task, Memory.of(observations), Random(i), branch.skill) for i in range(12)
             }
             checked += len(possible) == 1
-            assert branch.action in possible or len(possible) > 3
+            searching = len(possible) > 3 and branch.action.startswith("go to ")
+            assert branch.action in possible or searching
     assert checked > 500
 
 
@@ -145,14 +148,7 @@ def test_tokenizer_round_trip_without_unknown_words(tokenizer, episodes):
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(vocabulary()), max_size=40).map(" ".join))
 def test_tokenizer_round_trip_of_any_words(text):
-    tokenizer = _tokenizer()
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-def _tokenizer():
-    from sprout.seed.envs.household.vocabulary import household_tokenizer
-
-    return household_tokenizer()
+    assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
 
 
 def test_tokenizer_marks_unknown_words(tokenizer):
