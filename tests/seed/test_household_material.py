@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sprout.seed.envs.household import HouseholdEnv
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.demonstrations import (
     DemonstrationMix,
@@ -137,6 +138,7 @@ def test_tokenizer_round_trip_without_unknown_words(tokenizer, episodes):
         played = play_world(generate_world("report", seed), Random(seed), Noise(0.2, 0.2))
         summary, skill = analyze(played.view()).values()
         texts.add(f'{{ " episode_summary " : " {summary} " , " episode_skill " : " {skill} " }}')
+    texts |= {HouseholdEnv.system_prompt, *HouseholdEnv.analyzer_instructions.values()}
     assert len(texts) > 3000
     for text in texts:
         ids = tokenizer.encode(text)

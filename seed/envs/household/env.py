@@ -20,6 +20,7 @@ class HouseholdEnv(gymnasium.Env[str, str]):
     """
 
     system_prompt: ClassVar[str] = text.SYSTEM_PROMPT
+    analyzer_instructions: ClassVar[dict[str, str]] = text.ANALYZER_INSTRUCTIONS
 
     def __init__(
         self,

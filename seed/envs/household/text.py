@@ -4,6 +4,10 @@ from collections.abc import Iterable
 
 NOTHING_HAPPENS = "nothing happens ."
 SYSTEM_PROMPT = "you act in a room . do the task with one command each turn ."
+ANALYZER_INSTRUCTIONS = {
+    "success": "read the episode . the player did the task . write a short skill : what to do first .",
+    "failure": "read the episode . the player did not do the task . write a short skill : what to do next time .",
+}
 
 
 def task_text(family: str, object_kind: str, target_kind: str) -> str:
