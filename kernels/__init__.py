@@ -1,9 +1,11 @@
 """Fused operations: tensors in, tensors out. They know no task and no trainer."""
 
+from sprout.kernels.decode_attention import decode_attention
 from sprout.kernels.dispatch import available, use_backend
 from sprout.kernels.policy_loss import PolicyLossCoefficients, PolicyLossTerms, policy_loss
 from sprout.kernels.rms_norm import rms_norm
 from sprout.kernels.rotary import rotary
+from sprout.kernels.sample import sample
 from sprout.kernels.selected_logprob import selected_logprob
 from sprout.kernels.swiglu import swiglu
 from sprout.kernels.tree_attention import Intervals, tree_attention
@@ -13,9 +15,11 @@ __all__ = [
     "PolicyLossCoefficients",
     "PolicyLossTerms",
     "available",
+    "decode_attention",
     "policy_loss",
     "rms_norm",
     "rotary",
+    "sample",
     "selected_logprob",
     "swiglu",
     "tree_attention",

@@ -1,0 +1,59 @@
+"""Attention of single query rows over paged keys and values."""
+
+from sprout.kernels.dispatch import resolve
+from torch import Tensor, int32
+
+__all__ = ["decode_attention"]
+
+
+def decode_attention(
+    q: Tensor,
+    k_pages: Tensor,
+    v_pages: Tensor,
+    page_table: Tensor,
+    sequence: Tensor,
+    length: Tensor,
+    scale: float | None = None,
+) -> Tensor:
+    """Attention of B query rows, each over the first `length` positions of its own sequence.
+
+    Row b of head h attends to positions j < length[b] of sequence s = sequence[b], whose keys lie at
+    `k_pages[page_table[s, j // page], j % page, h // (Hq / Hkv)]` (paged KV cache as in vLLM, arXiv
+    2309.06180):
+
+        out[b, h] = softmax_j(scale * q[b, h] . k_j) v_j
+
+    Rows of one sequence may come together, so the tokens of a prompt chunk are rows of increasing length next
+    to the decode rows of other sequences. A row's result depends on no other row, nor on the number of
+    threads.
+
+    Args:
+        q: [B, Hq, D], Hq a multiple of Hkv. k_pages: [P, page, Hkv, D], same dtype and device as q. v_pages:
+        [P, page, Hkv, D]. page_table: [S, max_pages] int32, page ids in [0, P) as far as lengths reach;
+        entries beyond are not read. sequence: [B] int32 in [0, S). length: [B] int32 in [0, max_pages *
+        page]. A row of length 0 gives 0. scale: factor of the scores; None is D ** -0.5.
+
+    Returns:
+        [B, Hq, D] in q's dtype, summed in float32 (float64 for float64). Not differentiable.
+
+    Raises:
+        ValueError: shapes or dtypes that do not fit; on the CPU also a sequence, length or page out of range.
+    """
+    if q.ndim != 3 or k_pages.ndim != 4 or k_pages.shape != v_pages.shape or q.shape[2] != k_pages.shape[3]:
+        raise ValueError(
+            f"decode_attention: q must be [B, Hq, D] and k_pages, v_pages [P, page, Hkv, D], "
+            f"not {list(q.shape)}, {list(k_pages.shape)}, {list(v_pages.shape)}"
+        )
+    if k_pages.shape[2] == 0 or q.shape[1] % k_pages.shape[2]:
+        raise ValueError(
+            f"decode_attention: {q.shape[1]} query heads are no multiple of {k_pages.shape[2]} key heads"
+        )
+    if not q.dtype == k_pages.dtype == v_pages.dtype:
+        raise ValueError("decode_attention: q, k_pages and v_pages must have one dtype")
+    if page_table.ndim != 2 or sequence.shape != q.shape[:1] or length.shape != q.shape[:1]:
+        raise ValueError("decode_attention: page_table must be [S, max_pages], sequence and length [B]")
+    if not page_table.dtype == sequence.dtype == length.dtype == int32:
+        raise ValueError("decode_attention: page_table, sequence and length must be int32")
+    scale = q.shape[2] ** -0.5 if scale is None else scale
+    out: Tensor = resolve("decode_attention", q)(q, k_pages, v_pages, page_table, sequence, length, scale)
+    return out
