@@ -1,7 +1,12 @@
-"""Writing files so that a crash leaves either the old or the new content, never half of it."""
+"""Writing files and folders so that a crash leaves the old or the new content, never half of it."""
 
+import errno
 import os
+import re
+import shutil
 from pathlib import Path
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def replace_file(file: Path, content: bytes) -> None:
@@ -13,6 +18,26 @@ def replace_file(file: Path, content: bytes) -> None:
         os.fsync(handle.fileno())
     temporary.replace(file)
     sync_folder(file.parent)
+
+
+def fresh_folder(folder: Path) -> Path:
+    """An empty temporary folder beside `folder`, to be filled and then given to `replace_folder`."""
+    temporary = folder.with_name(f".tmp-{folder.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    return temporary
+
+
+def replace_folder(temporary: Path, folder: Path) -> None:
+    """Put the filled `temporary` in the place of `folder`, durably; the previous `folder` is removed last."""
+    sync_tree(temporary)
+    previous = folder.with_name(f".old-{folder.name}")
+    shutil.rmtree(previous, ignore_errors=True)
+    if folder.exists():
+        folder.rename(previous)
+    temporary.rename(folder)
+    sync_folder(folder.parent)
+    shutil.rmtree(previous, ignore_errors=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -31,3 +56,18 @@ def sync_tree(folder: Path) -> None:
             with open(os.path.join(root, name), "rb") as handle:
                 os.fsync(handle.fileno())
         sync_folder(Path(root))
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether `error` says that no more can be written: disk, quota or file-size limit.
+
+    Knows OSError, safetensors' error (which carries the code in its text only) and the collected failures of
+    `torch.distributed.checkpoint`.
+    """
+    failures = getattr(error, "failures", None)
+    if isinstance(failures, dict):
+        return any(is_disk_full(failure) for failure, _ in failures.values())
+    if isinstance(error, OSError):
+        return error.errno in NO_SPACE
+    code = re.search(r"\(os error (\d+)\)", str(error))
+    return code is not None and int(code[1]) in NO_SPACE

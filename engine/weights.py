@@ -1,0 +1,266 @@
+"""Model folders in the Hugging Face layout, in and out.
+
+    config.json  generation_config.json  tokenizer files
+    model.safetensors, or above 5 GB model-0000i-of-0000n.safetensors with model.safetensors.index.json
+
+Weights are read tensor by tensor into the decoder's parameters, so loading never holds a second copy.
+Tied models carry no `lm_head.weight`.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from sprout.engine.files import fresh_folder, replace_folder
+from sprout.engine.model import Decoder, ModelConfig, RopeTable
+from torch import Tensor
+
+SINGLE_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+GENERATION_FILE = "generation_config.json"
+MAX_SHARD_BYTES = 5 * 10**9
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+)
+
+
+def load_model(
+    folder: str | Path, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> Decoder:
+    """The decoder stored in a model folder, with its weights in `dtype` on `device`.
+
+    Raises FileNotFoundError or ValueError, naming the file, for a folder that lacks something, a damaged
+    file, an architecture the decoder does not compute, tensors that do not fit config.json, and a tokenizer
+    with more tokens than the embedding has rows.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} does not exist: give the folder of a model, with its config.json")
+    decoder = empty_decoder(_config(folder), device, dtype)
+    read_weights(decoder, folder)
+    _check_vocabulary(folder, decoder.config.vocab_size)
+    return decoder
+
+
+def empty_decoder(config: ModelConfig, device: str | torch.device, dtype: torch.dtype) -> Decoder:
+    """A decoder whose weights are allocated and not yet set."""
+    with torch.device("meta"):
+        decoder = Decoder(config).to(dtype)
+    decoder.to_empty(device=device)
+    decoder.rope = RopeTable(config).to(device)  # computed, not read; and in fp32 whatever the weights are
+    return decoder
+
+
+@torch.no_grad()
+def read_weights(decoder: Decoder, folder: str | Path) -> None:
+    """Fill the parameters of `decoder` from a model folder; same errors as `load_model`."""
+    folder = Path(folder)
+    parameters = dict(decoder.named_parameters())
+    missing = set(parameters)
+    for file in _weight_files(folder):
+        with _opened(file) as stored:
+            for name in stored.keys():  # noqa: SIM118 (a safetensors file is no mapping)
+                if name in parameters:
+                    _fill(parameters[name], stored.get_tensor(name), name, file)
+                    missing.discard(name)
+                else:
+                    _check_surplus(decoder, name, stored, file)
+    if missing:
+        first = sorted(missing)[0]
+        raise ValueError(
+            f"{folder} lacks {len(missing)} of {len(parameters)} tensors, first {first}: "
+            "its weights and its config.json do not belong together"
+        )
+
+
+def save_model(decoder: Decoder, folder: str | Path, tokenizer_folder: str | Path | None = None) -> None:
+    """Write `decoder` as a model folder that transformers loads; an older model folder there is replaced.
+
+    tokenizer_folder: model folder whose tokenizer files (and generation_config.json, if any) are copied.
+    The folder appears whole or not at all. Raises FileExistsError rather than replace something else.
+    """
+    folder = Path(folder)
+    if folder.exists() and any(folder.iterdir()) and not (folder / "config.json").is_file():
+        raise FileExistsError(f"{folder} holds something that is not a model: choose another folder")
+    temporary = fresh_folder(folder)
+    try:
+        _write_configs(decoder, temporary)
+        _write_weights(decoder, temporary)
+        if tokenizer_folder is not None:
+            copy_tokenizer(Path(tokenizer_folder), temporary)
+        replace_folder(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copy the tokenizer files and generation_config.json of one model folder to another."""
+    if not (source / "tokenizer.json").is_file():
+        raise FileNotFoundError(f"{source / 'tokenizer.json'} does not exist: give a folder with a tokenizer")
+    for name in (*TOKENIZER_FILES, GENERATION_FILE):
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+
+
+def weight_bytes(decoder: Decoder) -> int:
+    """Size of the decoder's weights on disk."""
+    return sum(p.numel() * p.element_size() for p in decoder.parameters())
+
+
+def _config(folder: Path) -> ModelConfig:
+    file = folder / "config.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist: a model folder needs a config.json")
+    content = _json(file)
+    if "model_type" not in content:
+        raise ValueError(f"{file} has no model_type: copy or download it again")
+    try:
+        return ModelConfig.from_hf(content)
+    except (ValueError, StrictDataclassError) as error:
+        raise ValueError(f"{file}: {' '.join(str(error).split())}") from error
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model folder, all present."""
+    if (folder / SINGLE_FILE).is_file():
+        return [folder / SINGLE_FILE]
+    if not (folder / INDEX_FILE).is_file():
+        raise FileNotFoundError(
+            f"{folder} has no {SINGLE_FILE} and no {INDEX_FILE}: convert it to safetensors"
+        )
+    weight_map = _json(folder / INDEX_FILE).get("weight_map")
+    if not isinstance(weight_map, dict):
+        raise ValueError(f"{folder / INDEX_FILE} has no weight_map: download or export the model again")
+    files = [folder / name for name in sorted(set(weight_map.values()))]
+    for file in files:
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{file} does not exist but the index names it: copy or download that shard"
+            )
+    return files
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    try:
+        with safe_open(file, framework="pt") as stored:
+            yield stored
+    except SafetensorError as error:
+        raise ValueError(f"{file} is damaged ({error}): copy, download or export it again") from error
+
+
+def _fill(parameter: Tensor, stored: Tensor, name: str, file: Path) -> None:
+    if stored.shape != parameter.shape:
+        raise ValueError(
+            f"{file}: {name} is {tuple(stored.shape)} but config.json asks for {tuple(parameter.shape)}: "
+            "its weights and its config.json do not belong together"
+        )
+    if not stored.dtype.is_floating_point:
+        raise ValueError(f"{file}: {name} is stored as {stored.dtype}: use an unquantized checkpoint")
+    parameter.copy_(stored)
+
+
+def _check_surplus(decoder: Decoder, name: str, stored: Any, file: Path) -> None:
+    """Accept a stored tensor without a parameter only where it carries no information of its own."""
+    if name.endswith("rotary_emb.inv_freq"):
+        return
+    if name != "lm_head.weight":
+        raise ValueError(f"{file} holds {name}, which the model of config.json does not have")
+    head = stored.get_tensor(name)
+    embedding = decoder.model.embed_tokens.weight
+    same = head.shape == embedding.shape and torch.equal(_stored_embedding(file), head)
+    if not same:
+        raise ValueError(
+            f"{file}: lm_head.weight differs from the embedding although config.json ties them: "
+            "set tie_word_embeddings to false in config.json"
+        )
+
+
+def _stored_embedding(file: Path) -> Tensor:
+    name = "model.embed_tokens.weight"
+    for candidate in _weight_files(file.parent):
+        with _opened(candidate) as stored:
+            if name in stored.keys():  # noqa: SIM118
+                return stored.get_tensor(name)
+    raise ValueError(f"{file.parent} lacks {name}: its weights and its config.json do not belong together")
+
+
+def _check_vocabulary(folder: Path, vocab_size: int) -> None:
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return
+    from tokenizers import Tokenizer
+
+    largest = max(Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True).values(), default=-1)
+    if largest >= vocab_size:
+        raise ValueError(
+            f"{file} has token id {largest} but the embedding has {vocab_size} rows: "
+            "use the tokenizer of this model, or resize the embedding"
+        )
+
+
+def _write_configs(decoder: Decoder, folder: Path) -> None:
+    from transformers import AutoConfig, GenerationConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    config = AutoConfig.for_model(**decoder.config.hf)
+    config.architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]]
+    config.dtype = decoder.dtype
+    config.save_pretrained(folder)
+    GenerationConfig.from_model_config(config).save_pretrained(folder)
+
+
+def _write_weights(decoder: Decoder, folder: Path) -> None:
+    tensors = {name: p.detach() for name, p in decoder.named_parameters()}
+    shards = _shards(tensors)
+    if len(shards) == 1:
+        save_file(_on_cpu(tensors), folder / SINGLE_FILE, metadata={"format": "pt"})
+        return
+    weight_map = {}
+    for number, names in enumerate(shards, start=1):
+        file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
+        save_file(_on_cpu({n: tensors[n] for n in names}), folder / file, metadata={"format": "pt"})
+        weight_map.update(dict.fromkeys(names, file))
+    index = {"metadata": {"total_size": weight_bytes(decoder)}, "weight_map": weight_map}
+    (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _shards(tensors: dict[str, Tensor]) -> list[list[str]]:
+    """Names in order, cut wherever a shard would pass MAX_SHARD_BYTES."""
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name, tensor in tensors.items():
+        if shards[-1] and size + tensor.nbytes > MAX_SHARD_BYTES:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += tensor.nbytes
+    return shards
+
+
+def _on_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is not valid JSON ({error}): copy, download or export it again") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file} must hold a JSON object: copy, download or export it again")
+    return content
