@@ -1,5 +1,6 @@
 """Fused operations: tensors in, tensors out. They know no task and no trainer."""
 
+from sprout.kernels.adamw import adamw_
 from sprout.kernels.decode_attention import decode_attention
 from sprout.kernels.dispatch import available, use_backend
 from sprout.kernels.policy_loss import PolicyLossCoefficients, PolicyLossTerms, policy_loss
@@ -14,6 +15,7 @@ __all__ = [
     "Intervals",
     "PolicyLossCoefficients",
     "PolicyLossTerms",
+    "adamw_",
     "available",
     "decode_attention",
     "policy_loss",

@@ -1,0 +1,68 @@
+"""AdamW on a list of master weights, in place."""
+
+from collections.abc import Sequence
+
+from sprout.kernels.dispatch import resolve
+from torch import Tensor
+
+
+def adamw_(
+    params: Sequence[Tensor],
+    grads: Sequence[Tensor],
+    exp_avg: Sequence[Tensor],
+    exp_avg_sq: Sequence[Tensor],
+    *,
+    step: int,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    grad_scale: float = 1.0,
+) -> None:
+    """One AdamW step (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2) on every tensor of the lists.
+
+    Weight decay is decoupled, both moments are bias-corrected, and the result is torch.optim.AdamW's.
+    Arithmetic is in the parameter's dtype, whatever the gradient's. Gradients are read, never written.
+
+    Args:
+        params: master weights, float32 or float64, contiguous; changed in place.
+        grads: one per parameter, same shape, any floating dtype.
+        exp_avg, exp_avg_sq: running mean of the gradient and of its square, like params; changed in place.
+        step: number of this step, from 1.
+        betas: decay of exp_avg and of exp_avg_sq per step.
+        eps: added to the root of the corrected second moment.
+        weight_decay: each weight first shrinks by lr * weight_decay of itself.
+        grad_scale: multiplies every gradient, for clipping by norm.
+
+    Raises:
+        ValueError: lists that do not match, a master weight that is not contiguous float32 or float64, or
+            step < 1.
+    """
+    if step < 1:
+        raise ValueError(f"adamw_: step counts from 1, not {step}")
+    if not len(params) == len(grads) == len(exp_avg) == len(exp_avg_sq):
+        lengths = len(params), len(grads), len(exp_avg), len(exp_avg_sq)
+        raise ValueError(f"adamw_: lists of params, grads, exp_avg and exp_avg_sq have lengths {lengths}")
+    for index, tensors in enumerate(zip(params, grads, exp_avg, exp_avg_sq, strict=True)):
+        _check(index, *tensors)
+    if params:
+        resolve("adamw_", params[0])(
+            params,
+            grads,
+            exp_avg,
+            exp_avg_sq,
+            step=step,
+            lr=lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            grad_scale=grad_scale,
+        )
+
+
+def _check(index: int, param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor) -> None:
+    if not param.shape == grad.shape == exp_avg.shape == exp_avg_sq.shape:
+        raise ValueError(f"adamw_: tensors of parameter {index} differ in shape from {list(param.shape)}")
+    states = (param, exp_avg, exp_avg_sq)
+    if param.element_size() < 4 or any(x.dtype != param.dtype or not x.is_contiguous() for x in states):
+        raise ValueError(f"adamw_: parameter {index} and its moments must be contiguous float32 or float64")
