@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sprout.engine.chat import ChatFormat
 from sprout.seed.trajectory import Trajectory, TurnRecord, split_context
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 
@@ -61,7 +61,8 @@ def _wrap(tokenizer, **special):
 def _word_chat():
     words = ["<unk>", "<|im_start|>", "<|im_end|>", *dict.fromkeys(WORDS.split())]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    split = pre_tokenizers.Split(Regex(r'[{}":,.]'), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), split])
     return _wrap(tokenizer, unk_token="<unk>")
 
 
