@@ -13,15 +13,20 @@ def known_environments() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
+def environment_class(name: str) -> Any:
+    """What is registered as `name`. Raises ValueError for an unknown name."""
+    known = known_environments()
+    if name not in known:
+        raise ValueError(f"unknown environment {name!r}; known: {', '.join(sorted(known)) or 'none'}")
+    return known[name].load()
+
+
 def make_env(name: str, **options: Any) -> gymnasium.Env:
     """Construct the environment registered as `name`; `options` go to its constructor.
 
     Raises ValueError for an unknown name or an option that the environment does not take.
     """
-    known = known_environments()
-    if name not in known:
-        raise ValueError(f"unknown environment {name!r}; known: {', '.join(sorted(known)) or 'none'}")
-    constructor = known[name].load()
+    constructor = environment_class(name)
     try:
         return constructor(**options)
     except TypeError as error:

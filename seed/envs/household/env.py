@@ -1,12 +1,22 @@
 """The household world as a `gymnasium.Env` with text observations and text actions."""
 
+from __future__ import annotations
+
 from string import ascii_lowercase, digits
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 from gymnasium.spaces import Text
 from sprout.seed.envs.household import text
+from sprout.seed.envs.household.analyzer import analyze
+from sprout.seed.envs.household.skills import oracle_skill, skill_is_right
 from sprout.seed.envs.household.world import OBJECTS, RECEPTACLES, World, generate_world
+
+if TYPE_CHECKING:
+    from sprout.engine.chat import ChatFormat
+    from sprout.engine.forest import Turn
+    from sprout.seed.schema import RolloutSection
+    from transformers import PreTrainedTokenizerFast
 
 MAX_TURNS = 16
 _CHARSET = ascii_lowercase + digits + " .,"
@@ -21,6 +31,7 @@ class HouseholdEnv(gymnasium.Env[str, str]):
 
     system_prompt: ClassVar[str] = text.SYSTEM_PROMPT
     analyzer_instructions: ClassVar[dict[str, str]] = text.ANALYZER_INSTRUCTIONS
+    scripted_analyzer = staticmethod(analyze)
 
     def __init__(
         self,
@@ -65,6 +76,33 @@ class HouseholdEnv(gymnasium.Env[str, str]):
         success = self.world.success
         truncated = not success and self._turn >= self.max_turns
         return outcome.observation, float(success), success, truncated, self._info(outcome.valid)
+
+    def oracle_skill(self) -> str:
+        """The skill of someone who has seen the whole room of this episode."""
+        return oracle_skill(self._present_world())
+
+    def skill_is_right(self, skill: str) -> bool:
+        """Whether everything that `skill` claims holds in this episode's room, and it claims something."""
+        return skill_is_right(skill, self._present_world())
+
+    @staticmethod
+    def tokenizer() -> PreTrainedTokenizerFast:
+        """The tokenizer of a model that knows nothing but this world."""
+        from sprout.seed.envs.household.vocabulary import household_tokenizer
+
+        return household_tokenizer()
+
+    @staticmethod
+    def lesson(chat: ChatFormat, layout: RolloutSection, **sizes: int) -> list[Turn]:
+        """Turns that teach a model to act here; see `sprout.seed.envs.household.lessons.lesson`."""
+        from sprout.seed.envs.household.lessons import lesson
+
+        return lesson(chat, layout, **sizes)
+
+    def _present_world(self) -> World:
+        if self.world is None:
+            raise ValueError("call reset first")
+        return self.world
 
     def _info(self, valid: bool) -> dict[str, Any]:
         assert self.world is not None

@@ -1,0 +1,166 @@
+"""A run on disk: where everything lies, which configuration it belongs to, and which stages are done.
+
+    config.yaml              the resolved configuration; versions, machine and git revision as comments
+    stage1/collected/        trajectories of the base policy, one file per chunk of tasks
+    stage1/annotated/        the same trajectories with their skills
+    stage1/sft/, base/       checkpoints and metrics of the two supervised stages
+    checkpoints/sft/model/   the Stage-1 model: start of Stage 2 and reference of its KL term
+    checkpoints/step-000040/ Stage 2; metrics.jsonl, trajectories/000041.jsonl, evals/000040.json beside it
+    compare/METHOD/          the same run under another method, a run folder of its own
+    done/STAGE.json          written last: the stage is finished, and this is what came out
+    summary.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from sprout.engine.files import replace_file
+from sprout.seed.config import dump_config, load_config
+from sprout.seed.schema import Config
+
+INCIDENTAL = ("run.resume", "run.name", "run.dir")
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths and markers of one run; nothing is created before it is needed."""
+
+    root: Path
+
+    @property
+    def config_file(self) -> Path:
+        return self.root / "config.yaml"
+
+    @property
+    def base(self) -> Path:
+        return self.root / "base"
+
+    @property
+    def collected(self) -> Path:
+        return self.root / "stage1" / "collected"
+
+    @property
+    def annotated(self) -> Path:
+        return self.root / "stage1" / "annotated"
+
+    @property
+    def sft(self) -> Path:
+        return self.root / "stage1" / "sft"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    @property
+    def stage1_model(self) -> Path:
+        return self.checkpoints / "sft" / "model"
+
+    @property
+    def summary_file(self) -> Path:
+        return self.root / "summary.json"
+
+    def trajectories(self, update: int) -> Path:
+        """Rollouts that update number `update` (the first is 1) trains on."""
+        return self.root / "trajectories" / f"{update:06d}.jsonl"
+
+    def evaluation(self, updates: int) -> Path:
+        """Evaluation of the policy after `updates` updates."""
+        return self.root / "evals" / f"{updates:06d}.json"
+
+    def compared(self, method: str) -> RunDir:
+        """The folder of the same run under another method."""
+        return RunDir(self.root / "compare" / method)
+
+    def finish(self, stage: str, result: Mapping[str, Any]) -> None:
+        """Mark `stage` as done, with what it found."""
+        write_json(self.root / "done" / f"{stage}.json", result)
+
+    def result(self, stage: str) -> dict[str, Any] | None:
+        """What a finished stage found; None while it is not finished."""
+        return read_json(self.root / "done" / f"{stage}.json")
+
+    def drop_after(self, updates: int) -> None:
+        """Remove trajectories and evaluations that belong to later updates than `updates`."""
+        for folder in ("trajectories", "evals"):
+            for file in (self.root / folder).glob("[0-9]*"):
+                if int(file.stem) > updates:
+                    file.unlink()
+
+
+def open_run(config: Config, header: str = "") -> tuple[RunDir, list[str]]:
+    """The folder of `config`'s run, created with its config.yaml, and the keys that a resumed run changes.
+
+    `header` goes on top of a new config.yaml as comments. Raises ValueError if the folder holds a run with
+    another configuration and `config.run.resume` is not set, naming the first key that differs.
+    """
+    folder = RunDir(Path(config.run.dir) / config.run.name)
+    return folder, claim(folder, config, header)
+
+
+def claim(folder: RunDir, config: Config, header: str = "") -> list[str]:
+    """`open_run` for a folder that is not named by the configuration."""
+    changed: list[str] = []
+    if folder.config_file.is_file():
+        stored = load_config(folder.config_file)
+        changed = list(differing_keys(stored, config))
+        if changed and not config.run.resume:
+            key = changed[0]
+            raise ValueError(
+                f"{folder.root} holds a run with {key} = {_value(stored, key)!r}, not "
+                f"{_value(config, key)!r}: choose another run.name, or add --resume to go on with the new value"
+            )
+        if not changed:
+            return []
+    elif folder.root.is_dir() and any(folder.root.iterdir()):
+        raise ValueError(f"{folder.root} holds files but no config.yaml: choose another run.name")
+    folder.root.mkdir(parents=True, exist_ok=True)
+    comments = "".join(f"# {line}\n" for line in header.splitlines())
+    replace_file(folder.config_file, (comments + dump_config(config)).encode())
+    return changed
+
+
+def differing_keys(one: Config, other: Config) -> Iterator[str]:
+    """Dotted keys whose values differ, except where the run lies and whether it resumes."""
+    left, right = _flat(one.model_dump(mode="json")), _flat(other.model_dump(mode="json"))
+    for key in dict.fromkeys([*left, *right]):
+        if key not in INCIDENTAL and left.get(key) != right.get(key):
+            yield key
+
+
+def write_json(file: Path, values: Any) -> None:
+    """Replace `file` by the JSON of `values`, atomically and durably."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+    replace_file(file, orjson.dumps(values, option=options))
+
+
+def read_json(file: Path) -> dict[str, Any] | None:
+    """The object in `file`; None when there is no such file."""
+    if not file.is_file():
+        return None
+    try:
+        found = orjson.loads(file.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"{file}: not JSON ({error}); delete it to repeat what wrote it") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{file}: expected an object; delete it to repeat what wrote it")
+    return found
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _value(config: Config, key: str) -> Any:
+    return _flat(config.model_dump(mode="json")).get(key)
