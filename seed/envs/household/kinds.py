@@ -1,6 +1,7 @@
 """What exists in the household world: kinds of receptacles and objects, their habits, families and splits."""
 
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from hashlib import blake2b
 
 CLOSED_KINDS = ("fridge", "microwave", "cabinet", "drawer", "safe", "box")
@@ -76,6 +77,7 @@ def is_closed_kind(kind: str) -> bool:
     return kind in CLOSED_KINDS
 
 
+@lru_cache(maxsize=4096)
 def kind_of(name: str) -> str:
     """`"mug 1"` -> `"mug"`."""
     return name.rpartition(" ")[0]
@@ -87,7 +89,8 @@ def is_held_out(object_kind: str, target_kind: str) -> bool:
     return int.from_bytes(digest, "big") / 2**64 < _HELD_OUT_SHARE
 
 
-def pairs(split: str, family: str) -> list[tuple[str, str]]:
+@cache
+def pairs(split: str, family: str) -> tuple[tuple[str, str], ...]:
     """(object kind, target kind) pairs that tasks of `family` may use in `split`.
 
     An object's habitual place is never its target: there would be nothing to do.
@@ -95,11 +98,11 @@ def pairs(split: str, family: str) -> list[tuple[str, str]]:
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; use one of {', '.join(SPLITS)}")
     targets = (LAMP_KIND,) if family == "look-under-lamp" else TARGET_KINDS
-    return [
+    return tuple(
         (kind.name, target)
         for kind in OBJECT_KINDS.values()
         for target in targets
         if family in kind.families
         and target != kind.habit
         and is_held_out(kind.name, target) == (split in HELD_OUT_SPLITS)
-    ]
+    )

@@ -6,7 +6,7 @@ NOTHING_HAPPENS = "nothing happens ."
 SYSTEM_PROMPT = "you act in a room . do the task with one command each turn ."
 ANALYZER_INSTRUCTIONS = {
     "success": "read the episode . the player did the task . write a short skill : what to do first .",
-    "failure": "read the episode . the player did not do the task . write a short skill : what to do next time .",
+    "failure": "read the episode . the player did not do the task . write a short skill : how to do it .",
 }
 
 
