@@ -28,8 +28,9 @@ def decode_attention(
     page, kv_heads, size = k_pages.shape[1:]
     chunk = max(1, GATHER_BYTES // (max(SPAN, page) * kv_heads * size * wide.itemsize))
     out = torch.empty_like(q)
-    for row in torch.arange(q.shape[0], device=q.device).split(chunk):
-        # A batch of one matrix takes another GEMM path, whose rounding differs: a lone row brings a copy along.
+    for start in range(0, q.shape[0], chunk):
+        row = torch.arange(start, min(start + chunk, q.shape[0]), device=q.device)
+        # A batch of one matrix takes another GEMM path, whose rounding differs: a lone row gets a twin.
         row = row.expand(2) if len(row) == 1 else row
         query = (scale * q[row].to(wide)).unflatten(1, (kv_heads, -1))
         out[row] = _attend(query, k_pages, v_pages, page_table[sequence[row].long()], length[row]).to(q.dtype)
