@@ -1,0 +1,53 @@
+"""FLOPs and bytes of a forest under a model: the physical limit printed next to every measured time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from sprout.engine.forest import Forest
+from sprout.engine.model import ModelConfig
+
+
+@dataclass(frozen=True)
+class PairFlops:
+    """FLOPs of one student forward+backward plus one teacher forward."""
+
+    shared: float
+    unshared: float
+
+    @property
+    def saving(self) -> float:
+        """How many times fewer FLOPs the forest needs than one pass per turn and context."""
+        return self.unshared / max(self.shared, 1.0)
+
+
+def forward_flops(config: ModelConfig, rows: float, attention_pairs: float) -> float:
+    """Layers only: two FLOPs per weight and row, and q.k plus p.v per visible (query, key) pair."""
+    attention = 4 * config.layers * config.heads * config.head_size * attention_pairs
+    return 2 * config.parameters_per_row() * rows + attention
+
+
+def head_flops(config: ModelConfig, tokens: float) -> float:
+    """One forward of the LM head for `tokens` scored tokens."""
+    return 2.0 * config.hidden_size * config.vocab_size * tokens
+
+
+def pair_flops(config: ModelConfig, forest: Forest) -> PairFlops:
+    """Predicted FLOPs with the forest's sharing and with separate sequences; backward = 2 forwards."""
+    T, position = forest.trained, forest.position
+    trained_pairs = float(position[:T].sum()) + T
+    scored_pairs = float(position[T:].sum()) + forest.rows - T
+    students, teachers = (lengths.astype(np.float64) for lengths in forest.logical_lengths)
+    taught = float((forest.teacher_row >= 0).sum())
+    head = 3 * head_flops(config, len(forest.target)) + head_flops(config, taught)
+    shared = 3 * forward_flops(config, T, trained_pairs) + forward_flops(
+        config, forest.rows - T, scored_pairs
+    )
+    unshared = 3 * forward_flops(config, students.sum(), _causal_pairs(students))
+    unshared += forward_flops(config, teachers.sum(), _causal_pairs(teachers))
+    return PairFlops(shared + head, unshared + head)
+
+
+def _causal_pairs(lengths: np.ndarray) -> float:
+    return float((lengths * (lengths + 1) / 2).sum())

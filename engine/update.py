@@ -1,0 +1,338 @@
+"""The policy update: outcome RL plus gated distillation on turns, micro-batched, globally normalised.
+
+Every loss component is divided by its own token count over the whole optimizer step (all micro-batches, all
+ranks), so the gradient does not depend on how the turns were split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from sprout.engine import parallel
+from sprout.engine.dual import PairLogprobs, pair_logprobs
+from sprout.engine.forest import Floats, Forest, ForestStats, Turn
+from sprout.engine.microbatch import split_turns
+from sprout.engine.model import Decoder
+from sprout.engine.optimizer import Optimizer
+from sprout.kernels import PolicyLossCoefficients, PolicyLossTerms, policy_loss
+from torch import Tensor
+
+Aggregation = Literal["token_mean_global", "token_mean_microbatch", "sequence_mean"]
+COMPONENTS = ("pg", "kl", "entropy", "opd", "skill_kl")
+
+
+@dataclass(frozen=True)
+class UpdateSettings:
+    """How turns become a gradient; `coefficients` says of which loss (SEED: L = L_RL + lambda_opd L_OPD)."""
+
+    coefficients: PolicyLossCoefficients
+    temperature: float = 1.0
+    rows_per_micro_batch: int = 8192
+    optimizer_steps: int = 1
+    loss_aggregation: Aggregation = "token_mean_global"
+    teacher_policy: Literal["snapshot", "live"] = "snapshot"
+    opd_baseline: Literal["none", "mean"] = "none"
+
+    @property
+    def needs_snapshot_scores(self) -> bool:
+        """Whether theta_old must score the batch first: with one step the dual forward already does it."""
+        return self.opd_baseline == "mean" or (self.teacher_policy == "snapshot" and self.optimizer_steps > 1)
+
+
+@dataclass(frozen=True)
+class TurnScores:
+    """What an update saw of one turn; arrays are [len(action)], teacher values None without a teacher."""
+
+    logprob: Floats
+    ratio: Floats
+    skill_logprob: Floats | None = None
+    delta: Floats | None = None
+    gate: Floats | None = None
+
+
+@dataclass
+class UpdateResult:
+    """Metrics by name, scores in the order of the turns given, and the turns of steps that were skipped."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    scores: list[TurnScores] = field(default_factory=list)
+    skipped_turns: list[int] = field(default_factory=list)
+
+
+def policy_update(
+    decoder: Decoder, optimizer: Optimizer, turns: Sequence[Turn], settings: UpdateSettings
+) -> UpdateResult:
+    """Take `settings.optimizer_steps` steps on `turns`, split into contiguous, equally long parts.
+
+    A step whose gradient is not finite changes nothing and is reported in `skipped_turns`.
+    """
+    coefficients = settings.coefficients
+    if settings.needs_snapshot_scores:
+        turns = with_snapshot_scores(decoder, turns, settings)
+        if settings.opd_baseline == "mean":
+            coefficients = replace(coefficients, opd_center=mean_gate(turns, coefficients.beta))
+    step = _Step(decoder, replace(settings, coefficients=coefficients))
+    result = UpdateResult(scores=[None] * len(turns))  # type: ignore[list-item]
+    norms: list[float] = []
+    for part in np.array_split(np.arange(len(turns)), settings.optimizer_steps):
+        indices = part.tolist()
+        optimizer.zero_grad()
+        step.accumulate([turns[i] for i in indices], indices, result)
+        norms.append(optimizer.step())
+        if not math.isfinite(norms[-1]):
+            result.skipped_turns += indices
+    result.metrics |= step.metrics(settings.optimizer_steps)
+    result.metrics["actor/grad_norm"] = float(np.mean(norms))
+    result.metrics["actor/skipped_steps"] = float(sum(not math.isfinite(n) for n in norms))
+    return result
+
+
+@torch.no_grad()
+def score_turns(
+    decoder: Decoder, turns: Sequence[Turn], *, temperature: float, rows_per_micro_batch: int
+) -> list[tuple[Floats, Floats | None]]:
+    """Student and teacher log-probs of every turn under `decoder`, without training: paired re-scoring."""
+    scores: list[tuple[Floats, Floats | None]] = [None] * len(turns)  # type: ignore[list-item]
+    for group in split_turns(turns, rows_per_micro_batch):
+        forest = Forest.pack([turns[i] for i in group], decoder.device)
+        pair = pair_logprobs(decoder, forest, temperature=temperature)
+        student = _by_turn(pair.student, turns, group)
+        teacher = _by_turn(pair.teacher, turns, group) if pair.teacher is not None else [None] * len(group)
+        for i, l_theta, l_skill in zip(group, student, teacher, strict=True):
+            scores[i] = (l_theta, l_skill if turns[i].teacher_context is not None else None)
+    return scores
+
+
+def with_snapshot_scores(decoder: Decoder, turns: Sequence[Turn], settings: UpdateSettings) -> list[Turn]:
+    """The turns with old and skill log-probs from the present weights: theta_old before the first step."""
+    scores = score_turns(
+        decoder, turns, temperature=settings.temperature, rows_per_micro_batch=settings.rows_per_micro_batch
+    )
+    return [
+        replace(turn, teacher_context=None, old_logprob=l_theta, skill_logprob=l_skill)
+        for turn, (l_theta, l_skill) in zip(turns, scores, strict=True)
+    ]
+
+
+def with_reference_scores(
+    reference: Decoder, turns: Sequence[Turn], *, temperature: float, rows_per_micro_batch: int
+) -> list[Turn]:
+    """The turns with `ref_logprob` of the frozen reference model: in SEED the Stage-1 model."""
+    students = [replace(turn, teacher_context=None) for turn in turns]
+    scores = score_turns(
+        reference, students, temperature=temperature, rows_per_micro_batch=rows_per_micro_batch
+    )
+    return [replace(turn, ref_logprob=l_ref) for turn, (l_ref, _) in zip(turns, scores, strict=True)]
+
+
+def mean_gate(turns: Sequence[Turn], beta: float) -> float:
+    """Mean of g over all distilled tokens of all ranks, from snapshot log-probs (`opd_baseline: mean`)."""
+    total = torch.zeros(2, dtype=torch.float64)
+    for turn in turns:
+        if turn.skill_logprob is None or turn.old_logprob is None:
+            continue
+        on = torch.from_numpy(_opd_mask(turn)) > 0
+        delta = torch.from_numpy(turn.skill_logprob - turn.old_logprob)[on].double()
+        total += torch.tensor(
+            [float(torch.sigmoid(beta * delta).sum()), float(on.sum())], dtype=torch.float64
+        )
+    gate, tokens = parallel.all_reduce_sum(total).tolist()
+    return gate / max(tokens, 1.0)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Per-token values of a micro-batch next to its log-probs, all [M] and on their device."""
+
+    advantage: Tensor
+    rl_weight: Tensor
+    opd_weight: Tensor
+    old_logprob: Tensor | None
+    ref_logprob: Tensor | None
+    skill_logprob: Tensor  # NaN, under opd_weight 0, where a turn has no teacher
+
+    @staticmethod
+    def of(
+        turns: Sequence[Turn], pair: PairLogprobs, rl_weight: list[Tensor], opd_weight: list[Tensor]
+    ) -> _Columns:
+        device = pair.student.device
+        skill = _filled(turns, "skill_logprob", math.nan).to(device)
+        if pair.teacher is not None:
+            skill = torch.where(pair.teacher.isnan(), skill, pair.teacher)
+        return _Columns(
+            advantage=_filled(turns, "advantage", 0.0).to(device),
+            rl_weight=torch.cat(rl_weight).to(device),
+            opd_weight=torch.cat(opd_weight).to(device),
+            old_logprob=_all_or_none(turns, "old_logprob", device),
+            ref_logprob=_all_or_none(turns, "ref_logprob", device),
+            skill_logprob=skill,
+        )
+
+
+class _Step:
+    """Accumulates gradients and statistics over the micro-batches of an update."""
+
+    def __init__(self, decoder: Decoder, settings: UpdateSettings) -> None:
+        self.decoder = decoder
+        self.settings = settings
+        self.sums: dict[str, float] = dict.fromkeys(COMPONENTS, 0.0)
+        self.samples: dict[str, list[Tensor]] = {}
+        self.forest_stats: list[ForestStats] = []
+
+    def accumulate(self, turns: Sequence[Turn], indices: Sequence[int], result: UpdateResult) -> None:
+        """Backward through all `turns`; `indices` say where their scores belong in `result`."""
+        groups = split_turns(turns, self.settings.rows_per_micro_batch)
+        aggregation = self.settings.loss_aggregation
+        rl_weight = _normalise([torch.from_numpy(_rl_mask(t)).double() for t in turns], groups, aggregation)
+        opd_weight = _normalise([torch.from_numpy(_opd_mask(t)).double() for t in turns], groups, aggregation)
+        for group in groups:
+            batch = [turns[i] for i in group]
+            forest = Forest.pack(batch, self.decoder.device)
+            pair = pair_logprobs(
+                self.decoder, forest, temperature=self.settings.temperature, with_entropy=True
+            )
+            columns = _Columns.of(batch, pair, [rl_weight[i] for i in group], [opd_weight[i] for i in group])
+            loss, terms = policy_loss(
+                pair.student,
+                old_logprob=columns.old_logprob,
+                advantage=columns.advantage,
+                ref_logprob=columns.ref_logprob,
+                skill_logprob=columns.skill_logprob,
+                entropy=pair.entropy,
+                weight=columns.rl_weight,
+                opd_weight=columns.opd_weight,
+                coefficients=self.settings.coefficients,
+            )
+            loss.backward()
+            self._record(forest, pair, columns, terms)
+            for i, scores in zip(group, _turn_scores(batch, pair, columns, terms), strict=True):
+                result.scores[indices[i]] = scores
+
+    def _record(self, forest: Forest, pair: PairLogprobs, columns: _Columns, terms: PolicyLossTerms) -> None:
+        self.forest_stats.append(forest.stats())
+        for name in COMPONENTS:
+            self.sums[name] += float(getattr(terms, name))
+        on, taught = columns.rl_weight > 0, columns.opd_weight > 0
+        samples = {
+            "ratio": terms.ratio[on],
+            "clipped": terms.clipped[on].float(),
+            "k3": terms.k3[on],
+            "delta": terms.delta[taught],
+            "gate": terms.gate[taught],
+        }
+        if columns.old_logprob is not None:
+            samples["probs_diff"] = (pair.student.detach().exp() - columns.old_logprob.exp())[on].abs()
+        if pair.entropy is not None:
+            samples["entropy"] = pair.entropy.detach()[on]
+        for name, values in samples.items():
+            self.samples.setdefault(name, []).append(values)
+
+    def metrics(self, steps: int) -> dict[str, float]:
+        """Means over the update under the field's names; components are means over its optimizer steps."""
+        s = {name: torch.cat(values).float() for name, values in self.samples.items()}
+        logical = sum(f.logical_tokens for f in self.forest_stats)
+        rows = sum(f.rows for f in self.forest_stats)
+        m = {
+            "actor/pg_loss": self.sums["pg"] / steps,
+            "actor/kl_loss": self.sums["kl"] / steps,
+            "actor/entropy": _mean(s.get("entropy")),
+            "actor/pg_clipfrac": _mean(s.get("clipped")),
+            "actor/ppo_kl": _mean(-s["ratio"].log()) if "ratio" in s else 0.0,
+            "seed/opd_loss": self.sums["opd"] / steps,
+            "seed/forest_reuse_ratio": logical / max(rows, 1),
+            "seed/forest_rows": float(rows),
+            "perf/total_num_tokens": float(logical),
+        }
+        if "probs_diff" in s and len(s["probs_diff"]):
+            m["training/rollout_probs_diff_mean"] = _mean(s["probs_diff"])
+            m["training/rollout_probs_diff_max"] = float(s["probs_diff"].max())
+        if "delta" in s and len(s["delta"]):
+            m |= {
+                "seed/gate_mean": _mean(s["gate"]),
+                "seed/gate_active_ratio": _mean((s["gate"] > 0.5).float()),
+                "seed/delta_mean": _mean(s["delta"]),
+                "seed/delta_p05": float(s["delta"].quantile(0.05)),
+                "seed/delta_p95": float(s["delta"].quantile(0.95)),
+            }
+        return m
+
+
+def _normalise(masks: list[Tensor], groups: list[list[int]], aggregation: Aggregation) -> list[Tensor]:
+    if aggregation == "token_mean_microbatch":
+        weights = list(masks)
+        micro_batches = float(parallel.all_reduce_sum(torch.tensor(float(len(groups)))))
+        for group in groups:
+            count = max(float(sum(masks[i].sum() for i in group)), 1.0) * micro_batches
+            for i in group:
+                weights[i] = masks[i] / count
+        return weights
+    if aggregation == "sequence_mean":
+        masks = [m / m.sum().clamp(min=1.0) for m in masks]
+    total = parallel.all_reduce_sum(torch.tensor(float(sum(m.sum() for m in masks)), dtype=torch.float64))
+    return [m / max(float(total), 1e-30) for m in masks]
+
+
+def _rl_mask(turn: Turn) -> Floats:
+    return np.ones(len(turn.action), np.float32) if turn.mask is None else turn.mask.astype(np.float32)
+
+
+def _opd_mask(turn: Turn) -> Floats:
+    """Distilled tokens: none for a turn without a teacher."""
+    if turn.teacher_context is None and turn.skill_logprob is None:
+        return np.zeros(len(turn.action), np.float32)
+    return _rl_mask(turn) if turn.opd_mask is None else turn.opd_mask.astype(np.float32)
+
+
+def _filled(turns: Sequence[Turn], name: str, missing: float) -> Tensor:
+    """One per-token field of all turns, [M]; `missing` where a turn lacks it."""
+    values = [getattr(t, name) for t in turns]
+    filled = [
+        np.full(len(t.action), missing, np.float32) if v is None else v
+        for t, v in zip(turns, values, strict=True)
+    ]
+    return torch.from_numpy(np.concatenate(filled).astype(np.float32))
+
+
+def _all_or_none(turns: Sequence[Turn], name: str, device: torch.device) -> Tensor | None:
+    """One per-token field of all turns, [M]; None when no turn has it, ValueError when only some have."""
+    absent = sum(getattr(t, name) is None for t in turns)
+    if absent == len(turns):
+        return None
+    if absent:
+        raise ValueError(
+            f"{absent} of {len(turns)} turns lack {name}: give it to all turns of an update or to none"
+        )
+    return _filled(turns, name, math.nan).to(device)
+
+
+def _by_turn(values: Tensor, turns: Sequence[Turn], group: Sequence[int]) -> list[Floats]:
+    parts = values.detach().float().cpu().split([len(turns[i].action) for i in group])
+    return [part.numpy() for part in parts]
+
+
+def _turn_scores(
+    batch: Sequence[Turn], pair: PairLogprobs, columns: _Columns, terms: PolicyLossTerms
+) -> list[TurnScores]:
+    everything = range(len(batch))
+    logprob = _by_turn(pair.student, batch, everything)
+    ratio = _by_turn(terms.ratio, batch, everything)
+    teacher = [_by_turn(x, batch, everything) for x in (columns.skill_logprob, terms.delta, terms.gate)]
+    return [
+        TurnScores(l_theta, r, *(t if taught else (None, None, None)))
+        for l_theta, r, t, taught in zip(
+            logprob, ratio, zip(*teacher, strict=True), map(_has_teacher, batch), strict=True
+        )
+    ]
+
+
+def _has_teacher(turn: Turn) -> bool:
+    return turn.teacher_context is not None or turn.skill_logprob is not None
+
+
+def _mean(values: Tensor | None) -> float:
+    return float(values.mean()) if values is not None and len(values) else 0.0
