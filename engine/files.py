@@ -28,8 +28,11 @@ def fresh_folder(folder: Path) -> Path:
     return temporary
 
 
-def replace_folder(temporary: Path, folder: Path) -> None:
-    """Put the filled `temporary` in the place of `folder`, durably; the previous `folder` is removed last."""
+def swap_folder(temporary: Path, folder: Path) -> Path:
+    """Put the filled `temporary` in the place of `folder`, durably.
+
+    Returns where the previous `folder`, if there was one, now waits for the caller to remove it.
+    """
     sync_tree(temporary)
     previous = folder.with_name(f".old-{folder.name}")
     shutil.rmtree(previous, ignore_errors=True)
@@ -37,7 +40,7 @@ def replace_folder(temporary: Path, folder: Path) -> None:
         folder.rename(previous)
     temporary.rename(folder)
     sync_folder(folder.parent)
-    shutil.rmtree(previous, ignore_errors=True)
+    return previous
 
 
 def sync_folder(folder: Path) -> None:

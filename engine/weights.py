@@ -9,7 +9,7 @@ Tied models carry no `lm_head.weight`.
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from sprout.engine.files import fresh_folder, replace_folder
+from sprout.engine.files import fresh_folder, swap_folder
 from sprout.engine.model import Decoder, ModelConfig, RopeTable
 from torch import Tensor
 
@@ -102,9 +102,10 @@ def save_model(decoder: Decoder, folder: str | Path, tokenizer_folder: str | Pat
         _write_weights(decoder, temporary)
         if tokenizer_folder is not None:
             copy_tokenizer(Path(tokenizer_folder), temporary)
-        replace_folder(temporary, folder)
+        previous = swap_folder(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+    shutil.rmtree(previous, ignore_errors=True)
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
@@ -114,6 +115,19 @@ def copy_tokenizer(source: Path, target: Path) -> None:
     for name in (*TOKENIZER_FILES, GENERATION_FILE):
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
+
+
+def cut_shards(tensors: Mapping[str, Tensor], max_bytes: int) -> list[list[str]]:
+    """Names in order, cut wherever a shard would pass `max_bytes`; a larger tensor gets its own shard."""
+    shards: list[list[str]] = [[]]
+    size = 0
+    for name, tensor in tensors.items():
+        if shards[-1] and size + tensor.nbytes > max_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += tensor.nbytes
+    return shards
 
 
 def weight_bytes(decoder: Decoder) -> int:
@@ -226,7 +240,7 @@ def _write_configs(decoder: Decoder, folder: Path) -> None:
 
 def _write_weights(decoder: Decoder, folder: Path) -> None:
     tensors = {name: p.detach() for name, p in decoder.named_parameters()}
-    shards = _shards(tensors)
+    shards = cut_shards(tensors, MAX_SHARD_BYTES)
     if len(shards) == 1:
         save_file(_on_cpu(tensors), folder / SINGLE_FILE, metadata={"format": "pt"})
         return
@@ -237,19 +251,6 @@ def _write_weights(decoder: Decoder, folder: Path) -> None:
         weight_map.update(dict.fromkeys(names, file))
     index = {"metadata": {"total_size": weight_bytes(decoder)}, "weight_map": weight_map}
     (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
-
-
-def _shards(tensors: dict[str, Tensor]) -> list[list[str]]:
-    """Names in order, cut wherever a shard would pass MAX_SHARD_BYTES."""
-    shards: list[list[str]] = [[]]
-    size = 0
-    for name, tensor in tensors.items():
-        if shards[-1] and size + tensor.nbytes > MAX_SHARD_BYTES:
-            shards.append([])
-            size = 0
-        shards[-1].append(name)
-        size += tensor.nbytes
-    return shards
 
 
 def _on_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
