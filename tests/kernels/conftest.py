@@ -1,0 +1,72 @@
+"""Shared by the kernel tests: NaN-poisoned buffers, and the accuracy rule every op is held to."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+import torch
+from sprout.kernels import use_backend
+
+Op = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory() -> Iterator[None]:
+    """`torch.empty` yields NaN, so an element that a kernel forgets to write is seen."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def backend() -> str:
+    """The fast path of an op on float32 CPU tensors."""
+    return "torch"
+
+
+@pytest.fixture
+def backend_float64() -> str:
+    return "torch"
+
+
+@pytest.fixture
+def assert_accurate() -> Callable[..., None]:
+    """assert_accurate(op_name, backend, function, inputs, frozen=())
+
+    Outputs and gradients of the backend are compared with the float64 reference, allowing twice the error of
+    the reference in the inputs' own dtype, plus 1e-5; and two runs must give the same bits. `function` maps the inputs to outputs; inputs whose index is in `frozen` get no gradient.
+    """
+
+    def check(name: str, backend: str, function: Op, inputs: Sequence[torch.Tensor], frozen=()) -> None:
+        exact = _outputs_and_gradients(name, "reference", function, [x.double() for x in inputs], frozen)
+        plain = _outputs_and_gradients(name, "reference", function, inputs, frozen)
+        ours = _outputs_and_gradients(name, backend, function, inputs, frozen)
+        again = _outputs_and_gradients(name, backend, function, inputs, frozen)
+        for index, (x, y, z, repeated) in enumerate(zip(exact, plain, ours, again, strict=True)):
+            allowed = 2 * _error(y, x) + 1e-5
+            assert _error(z, x) <= allowed, f"result {index}: error {_error(z, x):.2e}, allowed {allowed:.2e}"
+            assert torch.equal(z, repeated), f"result {index} differs between two runs"
+            assert z.dtype == y.dtype and z.shape == y.shape
+
+    return check
+
+
+def _outputs_and_gradients(
+    name: str, backend: str, function: Op, inputs: Sequence[torch.Tensor], frozen: Sequence[int]
+) -> list[torch.Tensor]:
+    leaves = [x.detach().requires_grad_(index not in frozen) for index, x in enumerate(inputs)]
+    with use_backend(**{name: backend}):
+        outputs = function(*leaves)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        generator = torch.Generator().manual_seed(7)
+        for output in outputs:
+            if output.requires_grad:
+                upstream = torch.randn(output.shape, generator=generator).to(output.dtype)
+                output.backward(upstream, retain_graph=True)
+    return [x.detach() for x in outputs] + [x.grad for x in leaves if x.grad is not None]
+
+
+def _error(x: torch.Tensor, exact: torch.Tensor) -> float:
+    """Largest elementwise error; equal infinities are equal, NaN is infinitely wrong."""
+    x = x.double()
+    difference = torch.where(x == exact, 0, x - exact).abs().nan_to_num(nan=torch.inf)
+    return float(difference.max()) if difference.numel() else 0.0
