@@ -7,7 +7,7 @@
     checkpoints/sft/model/   the Stage-1 model: start of Stage 2 and reference of its KL term
     checkpoints/step-000040/ Stage 2; metrics.jsonl, trajectories/000041.jsonl, evals/000040.json beside it
     compare/METHOD/          the same run under another method, a run folder of its own
-    done/STAGE.json          written last: the stage is finished, and this is what came out
+    stages/STAGE.json        whether the stage is finished, and what came out
     summary.json
 """
 
@@ -76,13 +76,34 @@ class RunDir:
         """The folder of the same run under another method."""
         return RunDir(self.root / "compare" / method)
 
+    def begin(self, stage: str, resume: bool) -> None:
+        """Mark `stage` as begun. Raises ValueError if it was begun before, unless the run resumes."""
+        if self._mark(stage) is not None and not resume:
+            raise ValueError(
+                f"{self.root} holds an unfinished {stage} stage: add --resume to go on with it, or choose "
+                "another run.name"
+            )
+        write_json(self._marker(stage), {"finished": False})
+
     def finish(self, stage: str, result: Mapping[str, Any]) -> None:
-        """Mark `stage` as done, with what it found."""
-        write_json(self.root / "done" / f"{stage}.json", result)
+        """Mark `stage` as finished, with what it found."""
+        write_json(self._marker(stage), {"finished": True, "result": result})
+
+    def reopen(self, stage: str) -> None:
+        """Let a finished stage run again; it goes on from what it has on disk."""
+        if self._mark(stage) is not None:
+            write_json(self._marker(stage), {"finished": False})
 
     def result(self, stage: str) -> dict[str, Any] | None:
         """What a finished stage found; None while it is not finished."""
-        return read_json(self.root / "done" / f"{stage}.json")
+        mark = self._mark(stage)
+        return mark["result"] if mark and mark["finished"] else None
+
+    def _marker(self, stage: str) -> Path:
+        return self.root / "stages" / f"{stage}.json"
+
+    def _mark(self, stage: str) -> dict[str, Any] | None:
+        return read_json(self._marker(stage))
 
     def drop_after(self, updates: int) -> None:
         """Remove trajectories and evaluations that belong to later updates than `updates`."""

@@ -40,8 +40,11 @@ class RunSection(Section):
     dir: str = Field(default="runs", description="folder that holds the runs")
     seed: CountOrZero = Field(default=0, description="seed of everything random in the run")
     resume: bool | str = Field(default=False, description="true: latest checkpoint; step-000040: that one")
-    stages: tuple[Literal["base", "collect", "annotate", "sft", "train", "eval", "report"], ...] = Field(
-        default=("collect", "annotate", "sft", "train"), description="what `sprout run` does, in this order"
+    stages: tuple[
+        Literal["base", "collect", "annotate", "sft", "material", "train", "eval", "compare"], ...
+    ] = Field(
+        default=("collect", "annotate", "sft", "train", "eval"),
+        description="what `sprout run` does, in this order",
     )
 
 
@@ -55,6 +58,25 @@ class EnvSection(Section):
     name: str = Field(default="household", min_length=1, description="its entry point")
     max_turns: Count | None = Field(default=None, description="None: the environment's own")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
+
+
+class BaseSection(Section):
+    """The household base model, trained from scratch: it stands in for a pretrained instruct model."""
+
+    layers: Count = 4
+    hidden_size: Count = 128
+    intermediate_size: Count = 384
+    heads: Count = 4
+    kv_heads: Count = 2
+    steps: Count = 6000
+    episodes_per_step: Count = Field(default=16, description="scripted episodes with skill branches")
+    transcripts_per_step: CountOrZero = Field(default=4, description="transcripts with reading questions")
+    lr: Positive = 2e-3
+    muon_lr: Positive = 0.02
+    weight_decay: NonNegative = 0.01
+    warmup_fraction: Fraction = 0.02
+    final_lr_ratio: Fraction = 0.02
+    checkpoint_every: Count = 200
 
 
 class CollectSection(Section):
@@ -77,6 +99,7 @@ class AnalyzerSection(Section):
 class SftSection(Section):
     epochs: CountOrZero = Field(default=3, description="0 skips Stage 1")
     lr: Positive = 5e-6
+    muon_lr: Positive = Field(default=0.002, description="of the matrices, with optimizer = muon")
     batch_size: Count = Field(default=8, description="sequences per optimizer step")
     optimizer: Literal["adamw", "muon"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.95)
@@ -144,6 +167,7 @@ class TrainSection(Section):
     rows_per_micro_batch: Count = 16384
     optimizer_steps_per_update: Count = 1
     lr: Positive = 1e-6
+    muon_lr: Positive = Field(default=0.002, description="of the matrices, with optimizer = muon")
     optimizer: Literal["adamw", "muon"] = "adamw"
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     weight_decay: NonNegative = 0.01
@@ -162,13 +186,19 @@ class EvalSection(Section):
     every: CountOrZero = Field(default=5, description="updates between evaluations; 0: only at the end")
     temperature: NonNegative = Field(default=0.4, description="0 is greedy")
     top_p: float = Field(default=1.0, gt=0, le=1)
-    skill: Literal["none", "own", "static"] = Field(default="none", description="skill in the prompt")
+    skill: Literal["none", "own", "oracle", "policy", "static"] = Field(
+        default="none",
+        description="skill in the prompt: from an episode of the same task by the scripted analyzer (own) or by "
+        "the policy itself (policy), from the environment (oracle), from a file (static)",
+    )
+    teacher: bool = Field(default=False, description="also measure the policy with its own skills")
 
 
 class Config(Section):
     run: RunSection = RunSection()
     model: ModelSection = ModelSection()
     env: EnvSection = EnvSection()
+    base: BaseSection = BaseSection()
     collect: CollectSection = CollectSection()
     analyzer: AnalyzerSection = AnalyzerSection()
     sft: SftSection = SftSection()

@@ -1,0 +1,207 @@
+"""The `sprout` command.
+
+    sprout run quickstart                    a whole recipe; finished stages are skipped
+    sprout run quickstart train.updates=20   any setting can be overridden
+    sprout run quickstart --dry-run          the resolved configuration and the plan
+    sprout run quickstart --resume           go on after an interruption; --resume=step-000040: from there
+    sprout collect | annotate | sft | train | eval | base RECIPE     one stage of it
+
+What a user can mend ends as one line on stderr and exit code 2; --debug shows the traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+if TYPE_CHECKING:
+    from sprout.seed.run import Run
+    from sprout.seed.schema import Config
+
+USER_ERROR, INTERRUPTED = 2, 130
+MENDABLE = (ValueError, OSError, ImportError, FloatingPointError, RuntimeError, MemoryError)
+
+app = typer.Typer(
+    help="Sprout: a training engine for SEED (self-evolving on-policy distillation).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Recipe = Annotated[str, typer.Argument(help="a YAML file or the name of a shipped recipe")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="settings, as section.field=value")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="print the resolved configuration and the plan")]
+Resume = Annotated[
+    str | None,
+    typer.Option("--resume", metavar="[=step-000040]", help="go on after the latest, or that, checkpoint"),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="show the traceback of an error")]
+
+
+@app.command()
+def run(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    dry_run: DryRun = False,
+    resume: Resume = None,
+    debug: Debug = False,
+) -> None:
+    """Run a recipe: its stages in order, then the closing summary."""
+    from sprout.seed.run import run_recipe
+
+    opened = _open(recipe, overrides, resume, dry_run)
+    if opened is not None:
+        run_recipe(opened)
+
+
+def _stage_command(name: str, text: str) -> None:
+    """Adds the command that runs stage `name` alone."""
+
+    def command(
+        recipe: Recipe,
+        overrides: Overrides = None,
+        dry_run: DryRun = False,
+        resume: Resume = None,
+        debug: Debug = False,
+    ) -> None:
+        from sprout.seed.run import run_stage
+
+        opened = _open(recipe, overrides, resume, dry_run)
+        if opened is not None:
+            for key, value in run_stage(opened, name).items():
+                opened.say(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
+
+    command.__doc__ = text
+    app.command(name)(command)
+
+
+_stage_command("base", "Train the recipe's base model from scratch.")
+_stage_command("collect", "Stage 1: let the base policy play the training tasks.")
+_stage_command("annotate", "Stage 1: let the external analyzer write a skill for every trajectory.")
+_stage_command("sft", "Stage 1: teach the base to write such skills.")
+_stage_command("material", "Measure what Stage 2 can build on: do skills help, are they right?")
+_stage_command("train", "Stage 2: outcome RL with gated distillation from the policy's own skills.")
+_stage_command("compare", "Train the methods that `compare` lists from the same Stage 1.")
+
+
+@app.command(name="eval")
+def evaluate(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="model folder; default: the run's latest checkpoint")
+    ] = None,
+    panel: Annotated[str, typer.Option("--panel", help="select or report")] = "report",
+    debug: Debug = False,
+) -> None:
+    """Measure success on a fixed panel; eval.skill says which skill is in the prompt."""
+    from sprout.seed.config import load_config
+    from sprout.seed.stages.report import evaluate_model
+
+    typer.echo(evaluate_model(load_config(recipe, overrides or ()), model, panel))
+
+
+@app.command()
+def export(
+    run_folder: Annotated[Path, typer.Argument(help="folder of a run")],
+    target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
+    checkpoint: Annotated[str, typer.Option(help="`latest`, `sft` or a name such as step-000040")] = "latest",
+    debug: Debug = False,
+) -> None:
+    """Copy a run's model out as a Hugging Face folder, after checking that it loads."""
+    from sprout.seed.export import export_model
+
+    typer.echo(f"{export_model(run_folder, target, checkpoint)} -> {target}")
+
+
+@app.command()
+def doctor(debug: Debug = False) -> None:
+    """Print versions, devices and what each op will run on: what a bug report needs."""
+    from sprout.seed.doctor import print_report
+
+    print_report()
+
+
+@app.command(
+    add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def bench(context: typer.Context) -> None:
+    """Benchmarks; `sprout bench --help` lists them."""
+    from sprout.bench.cli import bench_app
+
+    bench_app(args=context.args, prog_name="sprout bench", standalone_mode=False)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: runs the command and ends the process with its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    sys.exit(_run(given))
+
+
+def _run(given: list[str]) -> int:
+    warnings.showwarning = _print_warning
+    command = ["--resume=latest" if argument == "--resume" else argument for argument in given]
+    try:
+        app(args=command, prog_name="sprout", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _print(f"interrupted; go on with: sprout {' '.join(_resumed(given))}")
+        return INTERRUPTED
+    except MENDABLE as error:
+        if "--debug" in given:
+            traceback.print_exc()
+        _print(f"error: {_one_line(error)}")
+        return USER_ERROR
+    return 0
+
+
+def _open(recipe: str, overrides: list[str] | None, resume: str | None, dry_run: bool) -> Run | None:
+    """The run of a recipe; None after a dry run has been printed."""
+    from sprout.seed.config import dump_config
+
+    config = _config(recipe, overrides, resume)
+    if dry_run:
+        from sprout.seed.plan import plan
+
+        typer.echo(dump_config(config))
+        typer.echo(plan(config))
+        return None
+    from sprout.seed.run import start
+
+    return start(config)
+
+
+def _config(recipe: str, overrides: list[str] | None, resume: str | None) -> Config:
+    from sprout.seed.config import load_config
+
+    given = list(overrides or ())
+    if resume is not None:
+        given.append(f"run.resume={'true' if resume == 'latest' else resume}")
+    return load_config(recipe, given)
+
+
+def _resumed(arguments: list[str]) -> list[str]:
+    return [*(a for a in arguments if not a.startswith("--resume")), "--resume"]
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.split())
+
+
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    _print(f"warning: {' '.join(str(message).split())}")
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

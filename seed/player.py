@@ -1,0 +1,163 @@
+"""A policy at play: rollouts, analysis and evaluation through one generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rich.console import Console
+from sprout.engine.progress import progress
+from sprout.seed.analyzer import Analyzer
+from sprout.seed.analyzer.given import ScriptedAnalyzer, StaticAnalyzer
+from sprout.seed.analyzer.policy import PolicyAnalyzer
+from sprout.seed.analyzer.prompt import instructions_of
+from sprout.seed.envs import environment_class, make_env
+from sprout.seed.episode import Task
+from sprout.seed.policy import Policy
+from sprout.seed.rollout import RolloutResult, Rollouts, panel
+from sprout.seed.schema import Config
+from sprout.seed.statistics import SuccessRate, success_rate
+from sprout.seed.trajectory import Skill, Trajectory
+
+Shown = Literal["none", "own", "oracle", "policy", "static"]
+Split = Literal["select", "report"]
+EVALUATION = -1  # stands for the update in sampling keys, so that every evaluation draws the same numbers
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Success on a panel. `skills` are those in the prompt, by task seed; empty without skills."""
+
+    split: Split
+    shown: Shown
+    rate: SuccessRate
+    trajectories: list[Trajectory] = field(repr=False)
+    skills: Mapping[int, Skill] = field(default_factory=dict, repr=False)
+
+    def record(self) -> dict[str, Any]:
+        """What is written to disk."""
+        low, high = self.rate.ci95
+        return {
+            "split": self.split,
+            "skill": self.shown,
+            "tasks": self.rate.episodes,
+            "success_rate": self.rate.overall,
+            "macro_success_rate": self.rate.macro,
+            "ci95": [low, high],
+            "by_family": {name: {"successes": w, "tasks": n} for name, (w, n) in self.rate.by_family.items()},
+            "solved": [t.seed for t in self.trajectories if t.success],
+        }
+
+
+class Player:
+    """Acts with the present weights of `policy`; after they change, nothing needs to be told."""
+
+    def __init__(self, policy: Policy, config: Config, console: Console | None = None) -> None:
+        self.policy, self.config, self.console = policy, config, console
+        self.environment = environment_class(config.env.name)
+        self.generator = policy.generator(config)
+        self._rollouts = Rollouts(
+            self.generator, policy.chat, lambda: make_env(config.env.name, **config.env.options), config
+        )
+
+    def rollout(self, tasks: Sequence[Task], members: int, update: int, **how: Any) -> RolloutResult:
+        """`members` episodes of each task; `how` as for `Rollouts.run`."""
+        with progress("rollout", len(tasks) * members, console=self.console) as advance:
+            return self._rollouts.run(tasks, members, update, progress=_steps(advance), **how)
+
+    def analyzer(self, kind: str) -> Analyzer:
+        """The analyzer of a name. Raises ValueError for one that this environment or release lacks."""
+        section, chat = self.config.analyzer, self.policy.chat
+        if kind == "scripted":
+            return ScriptedAnalyzer(
+                self.environment, chat, terminal_observation=section.terminal_observation
+            )
+        if kind == "static":
+            assert section.static_path is not None, "the configuration asks for it"
+            return StaticAnalyzer(section.static_path, chat)
+        if kind == "policy":
+            return PolicyAnalyzer(
+                self.generator,
+                chat,
+                instructions_of(self.environment),
+                max_new_tokens=section.max_new_tokens,
+                max_context_tokens=self.config.rollout.max_context_tokens,
+                terminal_observation=section.terminal_observation,
+            )
+        raise ValueError(f"no analyzer {kind!r} in this release; choose policy, scripted or static")
+
+    def evaluate(
+        self, split: Split, count: int, shown: Shown = "none", plain: Evaluation | None = None
+    ) -> Evaluation:
+        """Success on the first `count` tasks of a panel, with `shown` skills in the prompt.
+
+        own, policy   the scripted analyzer's (the policy's) skill from an episode of the same task without a
+                      skill; `plain` is such an evaluation, if there is one already
+        oracle        the environment's own knowledge of the task
+        """
+        tasks = panel(split, count)
+        if shown in ("own", "policy"):
+            plain = plain or self.evaluate(split, count)
+            skills = self._hindsight(plain.trajectories, "scripted" if shown == "own" else "policy")
+        else:
+            skills = self._given(tasks, shown)
+        texts = {seed: skill.text for seed, skill in skills.items() if skill.valid}
+        result = self.rollout(
+            tasks,
+            1,
+            EVALUATION,
+            temperature=self.config.eval.temperature,
+            top_p=self.config.eval.top_p,
+            skill=(lambda trajectory: texts.get(trajectory.seed, "")) if texts else None,
+        )
+        rate = success_rate(result.trajectories)
+        return Evaluation(split, shown, rate, result.trajectories, skills)
+
+    def skills_right(self, trajectories: Sequence[Trajectory], skills: Sequence[Skill]) -> float | None:
+        """Share of skills that the environment confirms; None if it cannot tell. Invalid ones are not right."""
+        environment = make_env(self.config.env.name, **self.config.env.options)
+        check: Callable[[str], bool] | None = getattr(environment, "skill_is_right", None)
+        if check is None or not skills:
+            return None
+        right = 0
+        for trajectory, skill in zip(trajectories, skills, strict=True):
+            if skill.valid:
+                environment.reset(seed=trajectory.seed, options={"split": trajectory.split})
+                right += check(skill.text)
+        return right / len(skills)
+
+    def _hindsight(self, trajectories: list[Trajectory], kind: str) -> dict[int, Skill]:
+        skills = self.analyzer(kind).analyze(trajectories)
+        return {t.seed: skill for t, skill in zip(trajectories, skills, strict=True)}
+
+    def _given(self, tasks: Sequence[Task], shown: Shown) -> dict[int, Skill]:
+        if shown == "none":
+            return {}
+        environment = make_env(self.config.env.name, **self.config.env.options)
+        if shown == "oracle" and not hasattr(environment, "oracle_skill"):
+            raise ValueError(f"environment {self.config.env.name!r} has no oracle_skill; evaluate another skill")
+        skills = {}
+        for task in tasks:
+            _, info = environment.reset(seed=task.seed, options={"split": task.split})
+            skills[task.seed] = self._skill(environment, info["family"], shown)
+        return skills
+
+    def _skill(self, environment: Any, family: str, shown: Shown) -> Skill:
+        if shown == "oracle":
+            return Skill(text=environment.oracle_skill(), analyzer="oracle")
+        static = self.analyzer("static")
+        assert isinstance(static, StaticAnalyzer)
+        return static.skill(family)
+
+
+def _steps(advance: Callable[[int], None]) -> Callable[[int, int], None]:
+    """Turns the (finished, all) of rollouts into the steps of a progress line."""
+    seen = 0
+
+    def report(finished: int, _total: int) -> None:
+        nonlocal seen
+        advance(finished - seen)
+        seen = finished
+
+    return report

@@ -1,0 +1,113 @@
+"""Trains a base model from scratch on the environment's own lessons; it stands in for a pretrained model.
+
+The environment brings a tokenizer and lessons (scripted play with skills, reading questions). Matrices move with
+Muon, the rest with AdamW, both on a cosine schedule.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sprout.engine.chat import ChatFormat
+from sprout.engine.model import Decoder, ModelConfig
+from sprout.engine.optimizer import OptimizerConfig, build_optimizer
+from sprout.engine.rng import derive_key
+from sprout.engine.schedule import Schedule
+from sprout.engine.supervised import supervised_loss
+from sprout.seed.envs import environment_class
+from sprout.seed.policy import Policy
+from sprout.seed.run import Result, Run
+from sprout.seed.schema import BaseSection, Config
+from sprout.seed.stages.supervised import Lessons, fit
+
+MAX_POSITION = 2048
+HELD_OUT_EPISODES, HELD_OUT_TRANSCRIPTS = 32, 32
+
+
+def run_stage(run: Run) -> Result:
+    """Leaves the model in base/model."""
+    config, folder = run.config, run.folder.base
+    environment = teaching_environment(config)
+    policy = new_policy(config, environment, folder / "tokenizer")
+    sizes = dict(episodes=config.base.episodes_per_step, transcripts=config.base.transcripts_per_step)
+
+    def batch(step: int) -> Any:
+        return environment.lesson(policy.chat, config.rollout, seed=config.run.seed, index=step, **sizes)
+
+    held_out = environment.lesson(
+        policy.chat,
+        config.rollout,
+        seed=derive_key(config.run.seed, "held out"),
+        index=0,
+        episodes=HELD_OUT_EPISODES,
+        transcripts=HELD_OUT_TRANSCRIPTS,
+    )
+    rows = config.train.rows_per_micro_batch
+    lessons = Lessons("base", config.base.steps, batch, held_out, config.base.checkpoint_every, rows)
+    fit(run, policy, build_optimizer(policy.decoder, optimizer_config(config.base)), lessons, folder)
+    policy.save(folder / "model")
+    parameters = sum(p.numel() for p in policy.decoder.parameters())
+    return {"parameters": parameters, "held_out_loss": supervised_loss(policy.decoder, held_out, rows)}
+
+
+def teaching_environment(config: Config) -> Any:
+    """The environment's class. Raises ValueError if it brings no lessons."""
+    environment = environment_class(config.env.name)
+    if not hasattr(environment, "lesson") or not hasattr(environment, "tokenizer"):
+        raise ValueError(
+            f"env.name: {config.env.name} has no lessons to train a base on; give a model.path and take "
+            "`base` out of run.stages"
+        )
+    return environment
+
+
+def new_policy(config: Config, environment: Any, tokenizer_folder: Path) -> Policy:
+    """A policy with fresh weights, of the configured size and for the environment's tokenizer."""
+    tokenizer = environment.tokenizer()
+    tokenizer.save_pretrained(tokenizer_folder)
+    decoder = Decoder(model_config(config.base, len(tokenizer))).initialize(config.run.seed)
+    return Policy(decoder, ChatFormat.from_tokenizer(tokenizer), tokenizer_folder)
+
+
+def model_config(base: BaseSection, vocabulary: int) -> ModelConfig:
+    """A Qwen2 architecture with a tied head. Raises ValueError for sizes that do not divide."""
+    for total, part, names in (
+        (base.hidden_size, 2 * base.heads, "base.hidden_size must be a multiple of twice base.heads"),
+        (base.heads, base.kv_heads, "base.heads must be a multiple of base.kv_heads"),
+    ):
+        if total % part:
+            raise ValueError(f"{names}: {total} is not a multiple of {part}")
+    return ModelConfig.from_hf(
+        dict(
+            model_type="qwen2",
+            vocab_size=vocabulary,
+            hidden_size=base.hidden_size,
+            intermediate_size=base.intermediate_size,
+            num_hidden_layers=base.layers,
+            num_attention_heads=base.heads,
+            num_key_value_heads=base.kv_heads,
+            head_dim=base.hidden_size // base.heads,
+            max_position_embeddings=MAX_POSITION,
+            tie_word_embeddings=True,
+            rope_theta=10000.0,
+        )
+    )
+
+
+def optimizer_config(base: BaseSection) -> OptimizerConfig:
+    """Muon and AdamW over the whole length of the recipe."""
+    schedule = Schedule(
+        "cosine",
+        total_steps=base.steps,
+        warmup_ratio=base.warmup_fraction,
+        final_ratio=base.final_lr_ratio,
+    )
+    return OptimizerConfig(
+        name="muon",
+        lr=base.lr,
+        muon_lr=base.muon_lr,
+        betas=(0.9, 0.95),
+        weight_decay=base.weight_decay,
+        schedule=schedule,
+    )
