@@ -13,7 +13,6 @@ from sprout.seed.envs.household.demonstrations import (
     demonstration,
     demonstrations,
     play_world,
-    reading_question,
     reading_questions,
 )
 from sprout.seed.envs.household.expert import Noise, next_command
@@ -37,9 +36,20 @@ def tokenizer(tmp_path_factory):
     return AutoTokenizer.from_pretrained(build_tokenizer(tmp_path_factory.mktemp("tokenizer")))
 
 
+def questions(seed):
+    return [item for index in range(80) for item in reading_questions(seed, index)]
+
+
+def test_questions_about_a_transcript_differ():
+    for index in range(20):
+        items = reading_questions(0, index)
+        assert len({item.transcript for item in items}) == 1
+        assert len({item.question for item in items}) == len(items) == 4
+
+
 def test_streams_depend_on_seed_and_index_only(episodes):
     assert demonstration(0, 17) == episodes[17] != demonstration(1, 17)
-    assert list(islice(reading_questions(3), 5)) == [reading_question(3, index) for index in range(5)]
+    assert reading_questions(3, 5) == reading_questions(3, 5) != reading_questions(4, 5)
 
 
 def test_only_train_tasks(episodes):
@@ -114,7 +124,7 @@ def test_right_branches_at_the_start_go_where_the_skill_says(episodes):
 
 
 def test_reading_answers_follow_from_the_transcript():
-    for item in islice(reading_questions(1), 300):
+    for item in questions(seed=1):
         if item.question == "what was the task ?":
             assert item.transcript.startswith(f"task : {item.answer}\n")
         elif item.question == "did it succeed ?":
@@ -132,7 +142,7 @@ def test_tokenizer_round_trip_without_unknown_words(tokenizer, episodes):
         texts |= {episode.task, episode.system_prompt}
         texts |= {text for step in episode.steps for text in (step.observation_before, step.action)}
         texts |= {f"hint : {branch.skill}" for branch in episode.branches}
-    for item in islice(reading_questions(2), 300):
+    for item in questions(seed=2):
         texts |= {" ".join(item.transcript.split()), f"question : {item.question}", item.answer}
     for seed in range(200):
         played = play_world(generate_world("report", seed), Random(seed), Noise(0.2, 0.2))

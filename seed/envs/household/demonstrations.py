@@ -171,29 +171,26 @@ def _skills(world_seed: int, rng: Random) -> dict[str, str]:
     }
 
 
-def reading_question(seed: int, index: int) -> ReadingQuestion:
-    """Question `index` of the stream `seed`, about a noisy rollout of a train task."""
+def reading_questions(seed: int, index: int, most: int = 4) -> list[ReadingQuestion]:
+    """Up to `most` different questions about one noisy rollout of a train task, number `index` of `seed`."""
     rng = _rng(seed, "reading", index)
     world = generate_world("train", rng.getrandbits(48))
     noise = Noise(random_move=rng.uniform(0, 0.4), invalid=rng.uniform(0, 0.4))
     skill = oracle_skill(world) if rng.random() < 0.3 else ""
     played = play_world(world, rng, noise, skill)
-    question, answer = _question(played, rng)
-    return ReadingQuestion(played.view().render(), question, answer)
+    transcript = played.view().render()
+    questions = _questions(played, rng)
+    chosen = rng.sample(questions, min(most, len(questions)))
+    return [ReadingQuestion(transcript, question, answer) for question, answer in chosen]
 
 
-def reading_questions(seed: int) -> Iterator[ReadingQuestion]:
-    """The endless stream of `reading_question(seed, 0), reading_question(seed, 1), ...`."""
-    return (reading_question(seed, index) for index in count())
-
-
-def _question(played: Played, rng: Random) -> tuple[str, str]:
-    """A question of a random sort that this transcript can answer."""
+def _questions(played: Played, rng: Random) -> list[tuple[str, str]]:
+    """Every question that this transcript can answer."""
     memory = Memory.of([*(step.observation for step in played.steps), played.final_observation])
     task = played.world.task
-    options = [_ask_where(task.object_kind, memory)] * 3
-    options += [_ask_where(name, memory) for name in list(memory.first_seen)[:3]]
-    options += [
+    options = [
+        _ask_where(task.object_kind, memory),
+        *(_ask_where(name, memory) for name in list(memory.first_seen)[:3]),
         ("what was the task ?", task.text),
         ("did it succeed ?", "yes ." if played.world.success else "no ."),
         _ask_empty(memory),
@@ -202,7 +199,7 @@ def _question(played: Played, rng: Random) -> tuple[str, str]:
         _ask_unseen(memory),
         ("how many commands were invalid ?", f"{sum(not step.valid for step in played.steps)} ."),
     ]
-    return rng.choice(options)
+    return list(dict.fromkeys(options))
 
 
 def _ask_where(what: str, memory: Memory) -> tuple[str, str]:

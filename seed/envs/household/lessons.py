@@ -1,0 +1,73 @@
+"""Demonstrations and reading questions as turns: the base model's training material, and Stage 1's replay."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+
+from sprout.engine.chat import ChatFormat
+from sprout.engine.forest import Turn
+from sprout.seed.conversation import Conversation, action_ids
+from sprout.seed.envs.household.demonstrations import (
+    Demonstration,
+    DemonstrationMix,
+    ReadingQuestion,
+    demonstration,
+    reading_questions,
+)
+from sprout.seed.schema import RolloutSection
+
+
+def demonstration_turns(episode: Demonstration, chat: ChatFormat, layout: RolloutSection) -> list[Turn]:
+    """Every action worth imitating after its ordinary context, and every branch after its context with a skill."""
+    talk = Conversation(chat, layout, task=episode.task, system=episode.system_prompt)
+    turns = []
+    for index, step in enumerate(episode.steps):
+        talk.observe(step.observation_before)
+        if step.train:
+            turns.append(_turn(talk.student(), action_ids(chat, step.action)))
+        for branch in episode.branches:
+            if branch.turn_index == index:
+                turns.append(_turn(talk.teacher(branch.skill), action_ids(chat, branch.action)))
+        talk.act(action_ids(chat, step.action))
+    return turns
+
+
+def question_turn(item: ReadingQuestion, chat: ChatFormat) -> Turn:
+    """The transcript and the question as one user message, the answer as the action."""
+    context = chat.conversation([("user", f"{item.transcript}\nquestion : {item.question}")])
+    return _turn(np.asarray([*context, *chat.opening("assistant")], np.int64), action_ids(chat, item.answer))
+
+
+def lesson(
+    chat: ChatFormat,
+    layout: RolloutSection,
+    *,
+    seed: int,
+    index: int,
+    episodes: int,
+    transcripts: int,
+    mix: DemonstrationMix | None = None,
+) -> list[Turn]:
+    """Turns of batch `index`, questions about each transcript included.
+
+    A pure function of its arguments, so a resumed run sees the same batches.
+    """
+    turns: list[Turn] = []
+    for item in range(index * episodes, (index + 1) * episodes):
+        turns += demonstration_turns(demonstration(seed, item, mix), chat, layout)
+    for item in range(index * transcripts, (index + 1) * transcripts):
+        turns += [question_turn(question, chat) for question in reading_questions(seed, item)]
+    return turns
+
+
+def lessons(
+    chat: ChatFormat, layout: RolloutSection, *, seed: int, episodes: int, transcripts: int, start: int = 0
+) -> Iterator[list[Turn]]:
+    """The endless stream of batches from `start` on."""
+    for index in count(start):
+        yield lesson(chat, layout, seed=seed, index=index, episodes=episodes, transcripts=transcripts)
+
+
+def _turn(context: np.ndarray, action: list[int]) -> Turn:
+    return Turn(context, np.asarray(action, np.int64))
