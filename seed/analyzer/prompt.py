@@ -26,8 +26,8 @@ _FORMAT = (
     "do not retell the episode."
 )
 INSTRUCTIONS: dict[str, str] = {
-    "success": "Below is an episode in which an agent solved its task. Work out which decisions were decisive "
-    "and in which order, and turn them into a workflow that solves the task. " + _FORMAT,
+    "success": "Below is an episode in which an agent solved its task. Work out which decisions were "
+    "decisive and in which order, and make them a workflow that solves the task. " + _FORMAT,
     "failure": "Below is an episode in which an agent failed its task. Work out the core mistake, the signs "
     "that could have shown it, and a rule that avoids it or recovers from it. " + _FORMAT,
 }

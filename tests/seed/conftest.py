@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 from sprout.engine.chat import ChatFormat
+from sprout.engine.model import Decoder, ModelConfig
 from sprout.seed.trajectory import Trajectory, TurnRecord, split_context
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -76,10 +78,27 @@ def _bpe_chat():
     return _wrap(tokenizer)
 
 
+def _decoder(vocab, positions=1024, seed=0):
+    sizes = {"vocab_size": vocab, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "rms_norm_eps": 1e-6}
+    sizes |= {"max_position_embeddings": positions, "tie_word_embeddings": True}
+    decoder = Decoder(ModelConfig.from_hf({"model_type": "qwen2", **sizes})).initialize(seed)
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.mul_(4.0 if parameter.dim() > 1 else 1.0)
+    return decoder
+
+
 @pytest.fixture(scope="session")
 def word_chat():
     """A word-level tokenizer under a ChatML template."""
     return _word_chat()
+
+
+@pytest.fixture(scope="session")
+def make_decoder():
+    """Builds a small random decoder whose next tokens are far from uniform."""
+    return _decoder
 
 
 @pytest.fixture(scope="session", params=["word", "bpe"])

@@ -1,0 +1,286 @@
+"""Rollouts: groups of episodes, played together through one continuously batched generator.
+
+As soon as a response is complete its environment steps, the session grows by the closing, the observation and
+the next opening, and the next turn is submitted. Nothing depends on the order in which responses finish:
+sampling is keyed by (run seed, update, task, member, turn), and results come in the order of the tasks.
+
+An exception in an environment says nothing about the policy. The episode is played once more in a fresh
+environment with the same seed and the same keys; if that fails too, its whole group is dropped and counted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import gymnasium
+import numpy as np
+from sprout.engine.chat import ChatFormat
+from sprout.engine.generate import Completion, Generator, Session
+from sprout.engine.rng import derive_key
+from sprout.seed.episode import Episode, EpisodeError, Task
+from sprout.seed.schema import Config
+from sprout.seed.statistics import SuccessRate, success_rate
+from sprout.seed.trajectory import Trajectory
+
+log = logging.getLogger(__name__)
+SkillInPrompt = Callable[[Trajectory], str]
+Progress = Callable[[int, int], None]
+ATTEMPTS = 2
+
+
+@dataclass
+class RolloutResult:
+    """Trajectories of whole groups, ordered by task, then member; `metrics` count what went wrong."""
+
+    trajectories: list[Trajectory] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+def training_tasks(run_seed: int, update: int, count: int, split: str = "train") -> list[Task]:
+    """The tasks of an update, from run seed and update alone: a resumed run plays the same ones."""
+    return [Task(split, derive_key(run_seed, "task", update, index) % 2**31) for index in range(count)]
+
+
+def panel(split: str, count: int) -> list[Task]:
+    """The fixed evaluation panel of a split: the same tasks in every run."""
+    return [Task(split, seed) for seed in range(count)]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How responses are sampled; temperature 0 is greedy."""
+
+    temperature: float
+    top_p: float
+
+
+class Rollouts:
+    """Plays groups of episodes of one environment with the generator's present weights.
+
+    `make_environment()` gives a fresh environment. One whose episode is finished is used again, one that
+    raised is closed.
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        chat: ChatFormat,
+        make_environment: Callable[[], gymnasium.Env],
+        config: Config,
+    ) -> None:
+        self.generator = generator
+        self.chat = chat
+        self.make_environment = make_environment
+        self.config = config
+
+    def run(
+        self,
+        tasks: Sequence[Task],
+        members: int,
+        update: int,
+        *,
+        sampling: Sampling | None = None,
+        skill: SkillInPrompt | None = None,
+        progress: Progress | None = None,
+    ) -> RolloutResult:
+        """`members` episodes of every task, sampled as the rollout section says unless `sampling` is given.
+
+        skill      asked before every turn with the trajectory so far; its text is in that turn's prompt only
+        progress   called with (finished, all) episodes
+
+        Raises ValueError for a context that leaves no room for a response (unless rollout.context_overflow
+        ends such episodes), and RuntimeError when every group was dropped.
+        """
+        rollout = self.config.rollout
+        sampling = sampling or Sampling(rollout.temperature, rollout.top_p)
+        play = _Play(self, tasks, members, update, sampling, skill)
+        try:
+            return play.run(progress or (lambda finished, all_: None))
+        finally:
+            play.close()
+
+    def evaluate(
+        self,
+        tasks: Sequence[Task],
+        update: int,
+        *,
+        sampling: Sampling | None = None,
+        skill: SkillInPrompt | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[SuccessRate, RolloutResult]:
+        """Success over a panel, one episode per task, sampled as the eval section says.
+
+        A task that had to be dropped counts neither as a success nor as a failure.
+        """
+        sampling = sampling or Sampling(self.config.eval.temperature, self.config.eval.top_p)
+        result = self.run(tasks, 1, update, sampling=sampling, skill=skill, progress=progress)
+        return success_rate(result.trajectories), result
+
+
+@dataclass
+class _Live:
+    """An episode with its session; `spare` is the last turn's, kept until its pages have served the next."""
+
+    episode: Episode
+    task: Task
+    member: int
+    attempt: int
+    session: Session | None = None
+    spare: Session | None = None
+
+
+class _Play:
+    """The state of one `Rollouts.run`."""
+
+    def __init__(
+        self,
+        rollouts: Rollouts,
+        tasks: Sequence[Task],
+        members: int,
+        update: int,
+        sampling: Sampling,
+        skill: SkillInPrompt | None,
+    ) -> None:
+        if len(set(tasks)) < len(tasks):
+            raise ValueError("a task occurs twice in one rollout; its groups would be one group")
+        self.rollouts, self.sampling, self.skill = rollouts, sampling, skill
+        self.tasks, self.members, self.update = tasks, members, update
+        self.generator, self.layout = rollouts.generator, rollouts.config.rollout
+        self.waiting = deque((task, member, 1) for task in tasks for member in range(members))
+        self.live: dict[tuple[Task, int], _Live] = {}
+        self.finished: dict[tuple[Task, int], Trajectory] = {}
+        self.environments: list[gymnasium.Env] = []
+        self.idle: list[gymnasium.Env] = []
+        self.dropped: dict[Task, EpisodeError] = {}
+        self.counts = {"retries": 0, "context_overflows": 0}
+
+    def run(self, progress: Progress) -> RolloutResult:
+        while self.waiting or self.live:
+            while self.waiting and len(self.live) < self.layout.max_episodes:
+                self._start(*self.waiting.popleft())
+            owner = {live.session: live for live in self.live.values()}
+            for completion in self.generator.step():
+                live = owner[completion.session]
+                if self.live.get((live.task, live.member)) is live:
+                    self._advance(live, completion)
+            progress(len(self.finished), len(self.tasks) * self.members)
+        return self._result()
+
+    def close(self) -> None:
+        """Free every session and environment, whatever state they are in."""
+        for live in list(self.live.values()):
+            self._leave(live)
+        for environment in list(self.environments):
+            self._discard(environment)
+
+    def _start(self, task: Task, member: int, attempt: int) -> None:
+        environment = self._environment(fresh=attempt > 1)
+        config = self.rollouts.config
+        try:
+            episode = Episode(
+                environment, self.rollouts.chat, self.layout, name=config.env.name, task=task, member=member,
+                update=self.update, max_turns=config.env.max_turns, skill=self.skill,
+            )  # fmt: skip
+        except EpisodeError as error:
+            self._failed(environment, task, member, attempt, error)
+            return
+        self.live[task, member] = live = _Live(episode, task, member, attempt)
+        self._submit(live)
+
+    def _advance(self, live: _Live, completion: Completion) -> None:
+        if live.spare is not None:
+            self.generator.close(live.spare)
+            live.spare = None
+        try:
+            live.episode.advance(completion)
+        except EpisodeError as error:
+            self._leave(live)
+            self._failed(live.episode.environment, live.task, live.member, live.attempt, error)
+            return
+        if live.episode.done:
+            self._finish(live)
+        else:
+            self._submit(live)
+
+    def _submit(self, live: _Live) -> None:
+        """Submit the next turn, in the session there is if the context extends that, else in a new one."""
+        context, layout = live.episode.context, self.layout
+        if len(context) + layout.max_response_tokens > layout.max_context_tokens:
+            self._overflow(live, len(context))
+            return
+        if live.session is not None and np.array_equal(context[: len(live.session)], live.session.ids):
+            live.session.extend(context[len(live.session) :])
+        else:
+            live.spare, live.session = live.session, self.generator.open(context)
+        seed, turn = self.rollouts.config.run.seed, live.episode.turn
+        self.generator.submit(
+            live.session,
+            max_new_tokens=layout.max_response_tokens,
+            key=derive_key(seed, self.update, live.task.group, live.member, turn),
+            temperature=self.sampling.temperature,
+            top_p=self.sampling.top_p,
+        )
+
+    def _overflow(self, live: _Live, tokens: int) -> None:
+        if self.layout.context_overflow == "error" or live.episode.turn == 0:
+            raise ValueError(
+                f"task {live.task.group}, turn {live.episode.turn}: a context of {tokens} and a response of "
+                f"{self.layout.max_response_tokens} tokens exceed rollout.max_context_tokens "
+                f"({self.layout.max_context_tokens}); raise it, lower env.max_turns, or set "
+                "rollout.context_overflow=end_episode"
+            )
+        self.counts["context_overflows"] += 1
+        live.episode.finish(truncated=True)
+        self._finish(live)
+
+    def _finish(self, live: _Live) -> None:
+        self._leave(live)
+        self.idle.append(live.episode.environment)
+        self.finished[live.task, live.member] = live.episode.trajectory
+
+    def _failed(
+        self, environment: gymnasium.Env, task: Task, member: int, attempt: int, error: EpisodeError
+    ) -> None:
+        """Play the episode again, or drop its group after the last attempt."""
+        self._discard(environment)
+        log.warning("task %s, member %d, attempt %d: %s", task.group, member, attempt, error)
+        if attempt < ATTEMPTS:
+            self.counts["retries"] += 1
+            self.waiting.appendleft((task, member, attempt + 1))
+            return
+        self.dropped[task] = error
+        self.waiting = deque(item for item in self.waiting if item[0] != task)
+        for live in [live for live in self.live.values() if live.task == task]:
+            self._leave(live)
+            self._discard(live.episode.environment)
+
+    def _leave(self, live: _Live) -> None:
+        """Take an episode out of play and close its sessions."""
+        del self.live[live.task, live.member]
+        for session in (live.session, live.spare):
+            if session is not None:
+                self.generator.close(session)
+
+    def _environment(self, fresh: bool) -> gymnasium.Env:
+        if self.idle and not fresh:
+            return self.idle.pop()
+        self.environments.append(self.rollouts.make_environment())
+        return self.environments[-1]
+
+    def _discard(self, environment: gymnasium.Env) -> None:
+        self.environments.remove(environment)
+        with suppress(Exception):  # one that is broken may not even close
+            environment.close()
+
+    def _result(self) -> RolloutResult:
+        if self.dropped and len(self.dropped) == len(self.tasks):
+            last = list(self.dropped.values())[-1]
+            raise RuntimeError(f"every group was dropped; the last failure: {last}")
+        kept = (task for task in self.tasks if task not in self.dropped)
+        trajectories = [self.finished[task, member] for task in kept for member in range(self.members)]
+        metrics = {f"rollout/{name}": float(count) for name, count in self.counts.items()}
+        return RolloutResult(trajectories, {**metrics, "rollout/dropped_groups": float(len(self.dropped))})
