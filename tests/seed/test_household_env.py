@@ -79,8 +79,19 @@ def test_errors_name_the_thing():
         make_env("household", max_turns=0)
     with pytest.raises(ValueError, match="receptacles must be a range within 8 to 14"):
         make_env("household", receptacles=(3, 9))
-    with pytest.raises(ValueError, match="call reset before step"):
+    with pytest.raises(ValueError, match="call reset before using the room"):
         HouseholdEnv().step("look")
+
+
+def test_skills_of_the_current_episode():
+    env = HouseholdEnv()
+    env.reset(seed=11, options={"split": "select"})
+    first = env.oracle_skill()
+    assert env.skill_is_right(first) and not env.skill_is_right("go there first .")
+    env.step(f"go to {env.world.receptacles[0]}")
+    assert env.oracle_skill() == first
+    env.reset(seed=12, options={"split": "select"})
+    assert env.skill_is_right(env.oracle_skill()) and not env.skill_is_right(first)
 
 
 @pytest.mark.parametrize("split", SPLITS)

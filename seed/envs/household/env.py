@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 from gymnasium.spaces import Text
-from sprout.seed.envs.household import text
+from sprout.seed.envs.household import skills, text
+from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.skills import oracle_skill, skill_is_right
 from sprout.seed.envs.household.world import OBJECTS, RECEPTACLES, World, generate_world
@@ -29,8 +30,10 @@ class HouseholdEnv(gymnasium.Env[str, str]):
     holds `task`, `family`, `split`, `valid` (the last command was executable) and `success`.
     """
 
+    max_turns: int = MAX_TURNS
     system_prompt: ClassVar[str] = text.SYSTEM_PROMPT
     analyzer_instructions: ClassVar[dict[str, str]] = text.ANALYZER_INSTRUCTIONS
+    scripted_analyzer = staticmethod(analyze)
     scripted_analyzer = staticmethod(analyze)
 
     def __init__(
@@ -69,11 +72,10 @@ class HouseholdEnv(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Execute one command; anything that is not executable costs the turn and nothing else."""
-        if self.world is None:
-            raise ValueError("call reset before step")
-        outcome = self.world.execute(action)
+        world = self._room()
+        outcome = world.execute(action)
         self._turn += 1
-        success = self.world.success
+        success = world.success
         truncated = not success and self._turn >= self.max_turns
         return outcome.observation, float(success), success, truncated, self._info(outcome.valid)
 
@@ -104,13 +106,26 @@ class HouseholdEnv(gymnasium.Env[str, str]):
             raise ValueError("call reset first")
         return self.world
 
+    def oracle_skill(self) -> str:
+        """The skill of someone who has seen this episode's whole room."""
+        return skills.oracle_skill(self._room())
+
+    def skill_is_right(self, skill: str) -> bool:
+        """Whether all that `skill` claims holds of this episode's room at its start and of its task."""
+        return skills.skill_is_right(skill, self._room())
+
+    def _room(self) -> World:
+        if self.world is None:
+            raise ValueError("call reset before using the room")
+        return self.world
+
     def _info(self, valid: bool) -> dict[str, Any]:
-        assert self.world is not None
-        task = self.world.task
+        world = self._room()
+        task = world.task
         return {
             "task": task.text,
             "family": task.family,
             "split": self._split,
             "valid": valid,
-            "success": self.world.success,
+            "success": world.success,
         }
