@@ -104,12 +104,11 @@ class GenerationStats:
 
 
 class Prefix(NamedTuple):
-    """`length` leading positions are in the pages of sequence `source`; `soon` positions are about to be in
-    some sequence's."""
+    """`length` leading positions are in the pages of sequence `source`; `grows` if waiting brings more."""
 
     source: int
     length: int
-    soon: int
+    grows: bool
 
 
 class Generator:
@@ -269,7 +268,7 @@ class Generator:
             if len(self._running) == self.max_rows:
                 return
             prefix = self._prefix(row)
-            if prefix.soon - prefix.length >= self.page_size:
+            if prefix.grows:
                 continue
             if self._place(row, prefix):
                 self._start(row)
@@ -289,12 +288,13 @@ class Generator:
         self._running = self._running[self.table.running[self._running]]
 
     def _prefix(self, row: int) -> Prefix:
-        computed = int(self.table.computed[row])
         if self.table.pages[row]:
-            return Prefix(row, computed, computed)
-        source, now, soon = longest_prefix(self.table, row)
+            return Prefix(row, int(self.table.computed[row]), False)
+        source, length, running_source, running_length = longest_prefix(self.table, row)
         most = int(self.table.known[row]) - 1
-        return Prefix(source, min(now, most), min(soon, most))
+        gain = min(running_length, most) - min(length, most)
+        grows = gain >= self.page_size or (gain > 0 and running_source == source)
+        return Prefix(source, min(length, most), grows)
 
     def _place(self, row: int, prefix: Prefix) -> bool:
         """Give the sequence pages for its whole turn, the prefix first; False if too few are free."""

@@ -194,12 +194,12 @@ def append_sampled(
 
 
 @numba.njit(cache=True)
-def longest_prefix(table: SequenceTable, s: int) -> tuple[int, int, int]:
-    """Of the other sequences with pages, the one whose computed positions share the longest prefix with s.
+def longest_prefix(table: SequenceTable, s: int) -> tuple[int, int, int, int]:
+    """The longest prefixes that sequence s shares with other sequences that hold pages.
 
-    Returns (sequence, common positions now, common positions once the running ones have computed theirs).
+    Returns (sequence, positions) counting computed positions, then the same for all positions of running ones.
     """
-    source = now = soon = 0
+    source = length = running_source = running_length = 0
     for other in range(1, len(table.known)):
         if other == s or table.pages[other] == 0:
             continue
@@ -207,9 +207,8 @@ def longest_prefix(table: SequenceTable, s: int) -> tuple[int, int, int]:
         common = 0
         while common < most and table.token[s, common] == table.token[other, common]:
             common += 1
-        if table.running[other]:
-            soon = max(soon, common)
-        if min(common, table.computed[other]) > now:
-            now = min(common, table.computed[other])
-            source = other
-    return source, now, max(now, soon)
+        if table.running[other] and common > running_length:
+            running_source, running_length = other, common
+        if min(common, table.computed[other]) > length:
+            source, length = other, min(common, table.computed[other])
+    return source, length, running_source, running_length
