@@ -9,8 +9,6 @@ import gymnasium
 from gymnasium.spaces import Text
 from sprout.seed.envs.household import skills, text
 from sprout.seed.envs.household.analyzer import analyze
-from sprout.seed.envs.household.analyzer import analyze
-from sprout.seed.envs.household.skills import oracle_skill, skill_is_right
 from sprout.seed.envs.household.world import OBJECTS, RECEPTACLES, World, generate_world
 
 if TYPE_CHECKING:
@@ -33,7 +31,6 @@ class HouseholdEnv(gymnasium.Env[str, str]):
     max_turns: int = MAX_TURNS
     system_prompt: ClassVar[str] = text.SYSTEM_PROMPT
     analyzer_instructions: ClassVar[dict[str, str]] = text.ANALYZER_INSTRUCTIONS
-    scripted_analyzer = staticmethod(analyze)
     scripted_analyzer = staticmethod(analyze)
 
     def __init__(
@@ -80,12 +77,12 @@ class HouseholdEnv(gymnasium.Env[str, str]):
         return outcome.observation, float(success), success, truncated, self._info(outcome.valid)
 
     def oracle_skill(self) -> str:
-        """The skill of someone who has seen the whole room of this episode."""
-        return oracle_skill(self._present_world())
+        """The skill of someone who has seen this episode's whole room."""
+        return skills.oracle_skill(self._room())
 
     def skill_is_right(self, skill: str) -> bool:
-        """Whether everything that `skill` claims holds in this episode's room, and it claims something."""
-        return skill_is_right(skill, self._present_world())
+        """Whether all that `skill` claims holds of this episode's room at its start and of its task."""
+        return skills.skill_is_right(skill, self._room())
 
     @staticmethod
     def tokenizer() -> PreTrainedTokenizerFast:
@@ -100,19 +97,6 @@ class HouseholdEnv(gymnasium.Env[str, str]):
         from sprout.seed.envs.household.lessons import lesson
 
         return lesson(chat, layout, **sizes)
-
-    def _present_world(self) -> World:
-        if self.world is None:
-            raise ValueError("call reset first")
-        return self.world
-
-    def oracle_skill(self) -> str:
-        """The skill of someone who has seen this episode's whole room."""
-        return skills.oracle_skill(self._room())
-
-    def skill_is_right(self, skill: str) -> bool:
-        """Whether all that `skill` claims holds of this episode's room at its start and of its task."""
-        return skills.skill_is_right(skill, self._room())
 
     def _room(self) -> World:
         if self.world is None:
