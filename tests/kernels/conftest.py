@@ -33,7 +33,8 @@ def assert_accurate() -> Callable[..., None]:
     """assert_accurate(op_name, backend, function, inputs, frozen=())
 
     Outputs and gradients of the backend are compared with the float64 reference, allowing twice the error of
-    the reference in the inputs' own dtype, plus 1e-5; and two runs must give the same bits. `function` maps the inputs to outputs; inputs whose index is in `frozen` get no gradient.
+    the reference in the inputs' own dtype, plus 1e-5; and two runs must give the same bits. `function` maps
+    the inputs to outputs; inputs whose index is in `frozen` get no gradient.
     """
 
     def check(name: str, backend: str, function: Op, inputs: Sequence[torch.Tensor], frozen=()) -> None:
