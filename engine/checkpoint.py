@@ -1,7 +1,7 @@
 """Checkpoints from which a run continues exactly.
 
     checkpoints/step-000040/model/      Hugging Face layout, loads in transformers
-                            trainer/    moments and master weights, torch.distributed.checkpoint in safetensors
+                            trainer/    moments and master weights (torch DCP in safetensors files)
                             state.json  what the caller needs to continue
                             COMPLETE    sizes and SHA-256 of all of these
 
