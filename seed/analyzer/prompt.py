@@ -58,13 +58,20 @@ def prompt_ids(
     terminal_observation: bool = True,
 ) -> list[int]:
     """Instruction and transcript as ids, up to the assistant's opening; nothing is cut."""
-    instruction = instructions["success" if trajectory.success else "failure"]
-    transcript = view_of(trajectory, terminal_observation).render()
+    instruction, transcript = prompt_texts(trajectory, instructions, terminal_observation)
     if "system" in chat.pieces:
         messages = [("system", instruction), ("user", transcript)]
     else:
         messages = [("user", f"{instruction}\n{transcript}")]
     return [*chat.conversation(messages), *chat.opening("assistant")]
+
+
+def prompt_texts(
+    trajectory: Trajectory, instructions: Mapping[str, str], terminal_observation: bool = True
+) -> tuple[str, str]:
+    """(instruction for the outcome, transcript in full)."""
+    instruction = instructions["success" if trajectory.success else "failure"]
+    return instruction, view_of(trajectory, terminal_observation).render()
 
 
 def skill_turn(
