@@ -6,16 +6,16 @@ micro-batches. Weights in fp32 or fp64 are their own masters.
 """
 
 import math
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-
 from sprout.engine.muon import muon_
 from sprout.engine.schedule import Schedule
 from sprout.kernels.adamw import adamw_
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Optimizer:
             raise ValueError("the model has no parameter with requires_grad=True: nothing to optimize")
         for slot in self.slots:
             if slot.low_precision:
-                slot.parameter.register_post_accumulate_grad_hook(slot.collect_gradient)
+                slot.parameter.register_post_accumulate_grad_hook(_collecting(slot))
 
     @property
     def lr(self) -> float:
@@ -216,6 +216,17 @@ class Optimizer:
     def _non_finite(self) -> tuple[str, ...]:
         bad = [s.name for s in self.slots if s.grad is not None and not torch.isfinite(s.grad).all()]
         return tuple(bad) or ("the global norm, which overflows",)
+
+
+def _collecting(slot: Slot) -> Callable[[Tensor], None]:
+    """Backward hook that holds its slot weakly: a parameter must not keep an old optimizer's moments alive."""
+    reference = weakref.ref(slot)
+
+    def hook(parameter: Tensor) -> None:
+        if (alive := reference()) is not None:
+            alive.collect_gradient(parameter)
+
+    return hook
 
 
 def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:

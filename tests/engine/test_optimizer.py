@@ -5,11 +5,10 @@ import math
 
 import pytest
 import torch
-from torch import nn
-
 from sprout.engine.muon import muon_, orthogonalize
 from sprout.engine.optimizer import Optimizer, OptimizerConfig, build_optimizer, global_norm
 from sprout.engine.schedule import Schedule
+from torch import nn
 
 
 class Toy(nn.Module):
@@ -88,6 +87,15 @@ def test_bf16_gradients_of_many_micro_batches_add_up_in_fp32():
     assert optimizer.gradients()[0].item() == 1024.0
     optimizer.zero_grad()
     assert optimizer.gradients() == []
+
+
+def test_a_second_optimizer_takes_over_once_the_first_is_gone():
+    weight = nn.Linear(1, 1, bias=False, dtype=torch.bfloat16)
+    optimizer = Optimizer(weight, OptimizerConfig())
+    del optimizer
+    optimizer = Optimizer(weight, OptimizerConfig())
+    weight.weight.sum().backward()
+    assert [grad.item() for grad in optimizer.gradients()] == [1.0]
 
 
 def test_fp32_and_fp64_weights_are_their_own_masters():

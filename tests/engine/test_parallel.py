@@ -7,7 +7,6 @@ import sys
 
 import pytest
 import torch
-
 from sprout.engine import parallel
 
 TWO_RANKS = """
