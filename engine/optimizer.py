@@ -219,7 +219,7 @@ class Optimizer:
 
 
 def _collecting(slot: Slot) -> Callable[[Tensor], None]:
-    """Backward hook that holds its slot weakly: a parameter must not keep an old optimizer's moments alive."""
+    """Backward hook with a weak hold on its slot: an old optimizer's moments must not stay alive."""
     reference = weakref.ref(slot)
 
     def hook(parameter: Tensor) -> None:
