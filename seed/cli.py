@@ -70,11 +70,11 @@ def _stage_command(name: str, text: str) -> None:
         resume: Resume = None,
         debug: Debug = False,
     ) -> None:
-        from sprout.seed.run import run_stage
+        from sprout.seed.run import perform
 
         opened = _open(recipe, overrides, resume, dry_run)
         if opened is not None:
-            for key, value in run_stage(opened, name).items():
+            for key, value in perform(opened, name).items():
                 opened.say(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
 
     command.__doc__ = text

@@ -15,6 +15,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "seed": {"objective.skill_source": "own"},
     # outcome RL alone
     "grpo": GRPO,
+    # GRPO for as long as this run's own method took, when compared with it
+    "grpo-wallclock": GRPO,
     # OPSD-constant: every token weighs 0.5
     "beta0": {"objective.beta": 0.0},
     "opsd-constant": {"objective.beta": 0.0},

@@ -17,7 +17,7 @@ from sprout.seed.episode import Task
 from sprout.seed.policy import Policy
 from sprout.seed.rollout import RolloutResult, Rollouts, panel
 from sprout.seed.schema import Config
-from sprout.seed.statistics import SuccessRate, success_rate
+from sprout.seed.statistics import SuccessRate
 from sprout.seed.trajectory import Skill, Trajectory
 
 Shown = Literal["none", "own", "oracle", "policy", "static"]
@@ -61,10 +61,10 @@ class Player:
             self.generator, policy.chat, lambda: make_env(config.env.name, **config.env.options), config
         )
 
-    def rollout(self, tasks: Sequence[Task], members: int, update: int, **how: Any) -> RolloutResult:
-        """`members` episodes of each task; `how` as for `Rollouts.run`."""
+    def rollout(self, tasks: Sequence[Task], members: int, update: int) -> RolloutResult:
+        """`members` episodes of each task."""
         with progress("rollout", len(tasks) * members, console=self.console) as advance:
-            return self._rollouts.run(tasks, members, update, progress=_steps(advance), **how)
+            return self._rollouts.run(tasks, members, update, progress=_steps(advance))
 
     def analyzer(self, kind: str) -> Analyzer:
         """The analyzer of a name. Raises ValueError for one that this environment or release lacks."""
@@ -103,19 +103,17 @@ class Player:
         else:
             skills = self._given(tasks, shown)
         texts = {seed: skill.text for seed, skill in skills.items() if skill.valid}
-        result = self.rollout(
-            tasks,
-            1,
-            EVALUATION,
-            temperature=self.config.eval.temperature,
-            top_p=self.config.eval.top_p,
-            skill=(lambda trajectory: texts.get(trajectory.seed, "")) if texts else None,
-        )
-        rate = success_rate(result.trajectories)
+        with progress(f"evaluate, {shown} skill", count, console=self.console) as advance:
+            rate, result = self._rollouts.evaluate(
+                tasks,
+                EVALUATION,
+                skill=(lambda trajectory: texts.get(trajectory.seed, "")) if texts else None,
+                progress=_steps(advance),
+            )
         return Evaluation(split, shown, rate, result.trajectories, skills)
 
     def skills_right(self, trajectories: Sequence[Trajectory], skills: Sequence[Skill]) -> float | None:
-        """Share of skills that the environment confirms; None if it cannot tell. Invalid ones are not right."""
+        """Share of skills that the environment confirms (no invalid one); None if it cannot tell."""
         environment = make_env(self.config.env.name, **self.config.env.options)
         check: Callable[[str], bool] | None = getattr(environment, "skill_is_right", None)
         if check is None or not skills:
@@ -136,7 +134,7 @@ class Player:
             return {}
         environment = make_env(self.config.env.name, **self.config.env.options)
         if shown == "oracle" and not hasattr(environment, "oracle_skill"):
-            raise ValueError(f"environment {self.config.env.name!r} has no oracle_skill; evaluate another skill")
+            raise ValueError(f"eval.skill: environment {self.config.env.name!r} has no oracle_skill")
         skills = {}
         for task in tasks:
             _, info = environment.reset(seed=task.seed, options={"split": task.split})

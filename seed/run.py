@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from sprout.seed.config import Config
-from sprout.seed.run_dir import RunDir, open_run
+from sprout.seed.run_dir import RunDir, claim
+from sprout.seed.schema import Config
 
 Result = dict[str, Any]
+Stage = Callable[["Run"], Result]
 
 STAGES = {
     "base": "sprout.seed.stages.base",
@@ -34,7 +35,7 @@ STAGE_2 = ("train", "eval", "compare")
 
 @dataclass(frozen=True)
 class Run:
-    """One run: its configuration and its folder. `origin` is the run whose base and Stage 1 it starts from."""
+    """A configuration and its folder; `origin` is the run whose base and Stage 1 this one starts from."""
 
     config: Config
     folder: RunDir
@@ -55,41 +56,57 @@ class Run:
             return self.base_model()
         if not self.origin.stage1_model.is_dir():
             raise FileNotFoundError(
-                f"{self.origin.stage1_model}: Stage 1 has not been run; run `sprout sft`, or set sft.epochs=0"
+                f"{self.origin.stage1_model} does not exist: run the sft stage first, or set sft.epochs=0"
             )
         return self.origin.stage1_model
 
     def say(self, text: str) -> None:
         """One line for the person who watches."""
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def run_folder(config: Config) -> RunDir:
+    """Where the run of `config` lies."""
+    return RunDir(Path(config.run.dir) / config.run.name)
 
 
 def start(config: Config, console: Console | None = None) -> Run:
-    """Open (or create) the run's folder."""
+    """The run of `config`; its folder is created, or must hold the same run."""
+    folder = run_folder(config)
+    return open_run(Run(config, folder, folder, console or Console()))
+
+
+def open_run(run: Run) -> Run:
+    """Claim the run's folder; what a resumed run asks for anew is opened again."""
     from sprout.seed.machine import description
 
-    console = console or Console()
-    folder, changed = open_run(config, description())
-    run = Run(config, folder, folder, console)
+    changed = claim(run.folder, run.config, description())
     for key in changed:
         run.say(f"resuming with another {key}; what Stage 1 has finished is kept")
-    if changed or isinstance(config.run.resume, str):
+    if changed or isinstance(run.config.run.resume, str):
         for name in STAGE_2:
-            folder.reopen(name)
+            run.folder.reopen(name)
     return run
 
 
 def run_recipe(run: Run) -> Result:
-    """Every stage of the recipe, then the closing summary."""
+    """Every stage of the recipe, `compare` if methods are listed, then the closing summary."""
     from sprout.seed.summary import close
 
-    for name in run.config.run.stages:
-        run_stage(run, name)
+    stages = run.config.run.stages
+    for name in stages:
+        perform(run, name)
+    if run.config.compare and "compare" not in stages:
+        perform(run, "compare")
     return close(run)
 
 
-def run_stage(run: Run, name: str) -> Result:
-    """One stage, unless it is done. Its result, with the seconds it took as `wall_s`, is stored and returned."""
+def perform(run: Run, name: str, stage: Stage | None = None) -> Result:
+    """One stage, unless it is done; its result is stored together with the seconds it took, `wall_s`.
+
+    `stage` replaces the registered function of that name. Raises ValueError for a stage that was begun, if
+    the run does not resume.
+    """
     done = run.folder.result(name)
     if done is not None:
         run.say(f"{name}: done before")
@@ -97,13 +114,13 @@ def run_stage(run: Run, name: str) -> Result:
     run.folder.begin(name, run.resume)
     run.say(f"{name}: {run.folder.root}")
     started = time.monotonic()
-    result = stage(name)(run)
+    result = (stage or registered(name))(run)
     result = {**result, "wall_s": time.monotonic() - started}
     run.folder.finish(name, result)
     return result
 
 
-def stage(name: str) -> Callable[[Run], Result]:
+def registered(name: str) -> Stage:
     """The function of a stage, imported when it is needed."""
-    function: Callable[[Run], Result] = import_module(STAGES[name]).run_stage
+    function: Stage = import_module(STAGES[name]).run_stage
     return function

@@ -113,18 +113,12 @@ class RunDir:
                     file.unlink()
 
 
-def open_run(config: Config, header: str = "") -> tuple[RunDir, list[str]]:
-    """The folder of `config`'s run, created with its config.yaml, and the keys that a resumed run changes.
-
-    `header` goes on top of a new config.yaml as comments. Raises ValueError if the folder holds a run with
-    another configuration and `config.run.resume` is not set, naming the first key that differs.
-    """
-    folder = RunDir(Path(config.run.dir) / config.run.name)
-    return folder, claim(folder, config, header)
-
-
 def claim(folder: RunDir, config: Config, header: str = "") -> list[str]:
-    """`open_run` for a folder that is not named by the configuration."""
+    """Write config.yaml into a new run's folder; for one that exists, the keys that a resumed run changes.
+
+    `header` goes on top of config.yaml as comments. Raises ValueError if the folder holds a run with another
+    configuration and `config.run.resume` is not set, naming the first key that differs.
+    """
     changed: list[str] = []
     if folder.config_file.is_file():
         stored = load_config(folder.config_file)
@@ -133,7 +127,7 @@ def claim(folder: RunDir, config: Config, header: str = "") -> list[str]:
             key = changed[0]
             raise ValueError(
                 f"{folder.root} holds a run with {key} = {_value(stored, key)!r}, not "
-                f"{_value(config, key)!r}: choose another run.name, or add --resume to go on with the new value"
+                f"{_value(config, key)!r}: choose another run.name, or add --resume to go on with that"
             )
         if not changed:
             return []

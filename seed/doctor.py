@@ -1,0 +1,50 @@
+"""`sprout doctor`: versions, machine, back ends of every op, environments, extras, shipped models and recipes."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from rich.console import Console
+from rich.table import Table
+from sprout.kernels import dispatch
+from sprout.seed.config import recipe_names
+from sprout.seed.envs import known_environments
+from sprout.seed.machine import extras, facts
+from sprout.seed.policy import SHIPPED, model_folder
+
+
+def print_report(console: Console | None = None) -> None:
+    """Everything a bug report needs; takes no measurements and changes nothing."""
+    console = console or Console()
+    for name, value in {**facts(), "native module": _native(), **_contents()}.items():
+        console.print(f"{name:14} {value}", highlight=False, markup=False, soft_wrap=True)
+    console.print(_ops())
+
+
+def _native() -> str:
+    try:
+        import_module("sprout.kernels._native")
+    except ImportError as error:
+        return f"missing ({error}); reinstall without SPROUT_NO_NATIVE"
+    return "built"
+
+
+def _contents() -> dict[str, str]:
+    models = [name for name in SHIPPED if (model_folder(name) / "config.json").is_file()]
+    missing = {name: f"lacks {', '.join(packages)}" for name, packages in extras().items() if packages}
+    return {
+        "environments": ", ".join(sorted(known_environments())),
+        "models": ", ".join(models) or "none",
+        "recipes": ", ".join(recipe_names()),
+        "extras": "; ".join(f"{name} {what}" for name, what in missing.items()) or "complete",
+    }
+
+
+def _ops() -> Table:
+    table = Table(title="ops", title_justify="left")
+    for heading in ("op", "device", "runs on", "cannot run on"):
+        table.add_column(heading)
+    for status in dispatch.available():
+        why = "; ".join(f"{name}: {reason}" for name, reason in status.unavailable.items())
+        table.add_row(status.op, status.device, status.backend or "-", why)
+    return table
