@@ -1,4 +1,4 @@
-"""`sprout doctor`: versions, machine, back ends of every op, environments, extras, shipped models and recipes."""
+"""`sprout doctor`: versions, machine, back ends of every op, environments, extras, models and recipes."""
 
 from __future__ import annotations
 

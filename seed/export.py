@@ -15,8 +15,8 @@ from sprout.seed.run_dir import RunDir
 def export_model(run_folder: Path, target: Path, which: str = "latest") -> Path:
     """Copy the model of a checkpoint (`latest`, `sft` or step-000040) to `target`; returns its source.
 
-    The model is loaded once before it is copied, so a damaged one is never handed on. Raises FileNotFoundError
-    for a run or checkpoint that does not exist and FileExistsError for a target that does.
+    The model is loaded once before it is copied, so a damaged one is never handed on. Raises
+    FileNotFoundError for a run or checkpoint that does not exist and FileExistsError for a target that does.
     """
     source = _source(RunDir(run_folder), which)
     if target.exists():
@@ -38,5 +38,5 @@ def _source(run: RunDir, which: str) -> Path:
         return run.stage1_model
     chosen = checkpoint.resolve(run.checkpoints, True if which == "latest" else which)
     if chosen is None:
-        raise FileNotFoundError(f"{run.checkpoints} has no complete checkpoint yet; --checkpoint=sft may exist")
+        raise FileNotFoundError(f"{run.checkpoints} has no complete checkpoint; try --checkpoint=sft")
     return chosen / "model"

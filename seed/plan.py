@@ -73,7 +73,8 @@ def _stage1(config: Config) -> Iterator[tuple[str, str]]:
     pairs = config.collect.tasks * config.collect.rollouts_per_task
     tokens = pairs * config.rollout.max_context_tokens
     if "collect" in config.run.stages:
-        yield "collect", f"{config.collect.tasks} tasks x {config.collect.rollouts_per_task}, up to {_count(tokens)} tokens"
+        episodes = f"{config.collect.tasks} tasks x {config.collect.rollouts_per_task}"
+        yield "collect", f"{episodes}, up to {_count(tokens)} tokens"
     if "sft" in config.run.stages and config.sft.epochs:
         yield "sft", f"{config.sft.epochs} epochs of up to {pairs} pairs, {config.sft.batch_size} a step"
 
@@ -88,16 +89,14 @@ def _stage2(config: Config, model: ModelConfig, turns: int) -> Iterator[tuple[st
         flops = _update_flops(config, model, rows, actions, teacher)
         yield (
             "train",
-            f"{train.updates} updates x {train.tasks_per_update} tasks x {train.rollouts_per_task} rollouts of up "
-            f"to {turns} turns; per update up to {_count(rows)} trained and {_count(teacher)} scored-only rows, "
-            f"{_count(flops)} FLOPs; {_count(flops * train.updates)} FLOPs in all",
+            f"{train.updates} updates x {train.tasks_per_update} tasks x {train.rollouts_per_task} rollouts "
+            f"of up to {turns} turns; per update up to {_count(rows)} trained and {_count(teacher)} "
+            f"scored-only rows, {_count(flops)} FLOPs; {_count(flops * train.updates)} FLOPs in all",
         )
     if "eval" in config.run.stages or "train" in config.run.stages:
         every = train.updates // config.eval.every if config.eval.every else 0
-        yield (
-            "eval",
-            f"{config.eval.select_tasks} tasks about {every + 2} times, {config.eval.report_tasks} for the report",
-        )
+        select, report = config.eval.select_tasks, config.eval.report_tasks
+        yield "eval", f"{select} tasks about {every + 2} times, {report} for the report"
     if config.compare:
         yield "compare", ", ".join(config.compare)
 
@@ -106,7 +105,8 @@ def _update_flops(config: Config, model: ModelConfig, rows: int, actions: int, t
     """Rollout and reference are a forward each; students forward and backward; teachers forward."""
     passes = 3 + 1 + (config.objective.kl_coef > 0)
     pairs = rows * config.rollout.max_context_tokens / 2
-    layers = passes * forward_flops(model, rows, pairs) + forward_flops(model, teacher, pairs if teacher else 0)
+    layers = passes * forward_flops(model, rows, pairs)
+    layers += forward_flops(model, teacher, pairs if teacher else 0)
     return layers + (passes + bool(teacher)) * head_flops(model, actions)
 
 

@@ -12,6 +12,7 @@ from sprout.seed.analyzer import Analyzer
 from sprout.seed.analyzer.given import ScriptedAnalyzer, StaticAnalyzer
 from sprout.seed.analyzer.policy import PolicyAnalyzer
 from sprout.seed.analyzer.prompt import instructions_of
+from sprout.seed.analyzer.server import OpenAIAnalyzer
 from sprout.seed.envs import environment_class, make_env
 from sprout.seed.episode import Task
 from sprout.seed.policy import Policy
@@ -67,7 +68,7 @@ class Player:
             return self._rollouts.run(tasks, members, update, progress=_steps(advance))
 
     def analyzer(self, kind: str) -> Analyzer:
-        """The analyzer of a name. Raises ValueError for one that this environment or release lacks."""
+        """The analyzer of a name. Raises ValueError for one that the environment does not support."""
         section, chat = self.config.analyzer, self.policy.chat
         if kind == "scripted":
             return ScriptedAnalyzer(
@@ -85,7 +86,18 @@ class Player:
                 max_context_tokens=self.config.rollout.max_context_tokens,
                 terminal_observation=section.terminal_observation,
             )
-        raise ValueError(f"no analyzer {kind!r} in this release; choose policy, scripted or static")
+        assert kind == "openai", f"no analyzer {kind!r}"
+        assert section.base_url and section.model, "the configuration asks for them"
+        return OpenAIAnalyzer(
+            section.base_url,
+            section.model,
+            chat,
+            instructions_of(self.environment),
+            max_new_tokens=section.max_new_tokens,
+            concurrency=section.concurrency,
+            retries=section.retries,
+            terminal_observation=section.terminal_observation,
+        )
 
     def evaluate(
         self, split: Split, count: int, shown: Shown = "none", plain: Evaluation | None = None

@@ -188,8 +188,8 @@ class EvalSection(Section):
     top_p: float = Field(default=1.0, gt=0, le=1)
     skill: Literal["none", "own", "oracle", "policy", "static"] = Field(
         default="none",
-        description="skill in the prompt: from an episode of the same task by the scripted analyzer (own) or by "
-        "the policy itself (policy), from the environment (oracle), from a file (static)",
+        description="skill in the prompt: written about an episode of the same task by the scripted analyzer "
+        "(own) or the policy itself (policy), known to the environment (oracle), from a file (static)",
     )
     teacher: bool = Field(default=False, description="also measure the policy with its own skills")
 

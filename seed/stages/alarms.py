@@ -36,8 +36,8 @@ class Alarms:
         entropy, valid = metrics["actor/entropy"], metrics["episode/valid_action_ratio"]
         if entropy < ENTROPY_LEFT * self.first["actor/entropy"]:
             texts["entropy"] = (
-                f"entropy has fallen to {entropy:.3g} from {self.first['actor/entropy']:.3g}: the policy may be "
-                "collapsing; lower train.lr or objective.lambda_opd, or raise objective.entropy_coef"
+                f"entropy has fallen to {entropy:.3g} from {self.first['actor/entropy']:.3g}: the policy may "
+                "be collapsing; lower train.lr or objective.lambda_opd, or raise objective.entropy_coef"
             )
         if valid < self.first["episode/valid_action_ratio"] - VALIDITY_LOST:
             texts["validity"] = (
@@ -46,12 +46,13 @@ class Alarms:
             )
         if metrics.get("seed/skill_valid_rate", 1.0) < VALID_SKILLS:
             texts["skills"] = (
-                f"only {metrics['seed/skill_valid_rate']:.0%} of skills are well-formed; see skill.problem in "
-                "the trajectories"
+                f"only {metrics['seed/skill_valid_rate']:.0%} of skills are well-formed; see "
+                "skill.problem in the trajectories"
             )
         if metrics.get("val/teacher_minus_student", 0.0) < -TEACHER_BEHIND:
+            less = -metrics["val/teacher_minus_student"]
             texts["teacher"] = (
-                f"with its own skills the policy succeeds {-metrics['val/teacher_minus_student']:.0%} less often "
-                "than without: the teacher misleads; lower objective.lambda_opd"
+                f"with its own skills the policy succeeds {less:.0%} less often than without: the teacher "
+                "misleads; lower objective.lambda_opd"
             )
         return texts

@@ -1,7 +1,7 @@
 """Trains a base model from scratch on the environment's own lessons; it stands in for a pretrained model.
 
-The environment brings a tokenizer and lessons (scripted play with skills, reading questions). Matrices move with
-Muon, the rest with AdamW, both on a cosine schedule.
+The environment brings a tokenizer and lessons (scripted play with skills, reading questions). Matrices move
+with Muon, the rest with AdamW, both on a cosine schedule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stage 1, first step: the base policy plays M training tasks K0 times each; trajectories go to disk in chunks."""
+"""Stage 1, first step: the base policy plays M training tasks K0 times each, written to disk in chunks."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def run_stage(run: Run) -> Result:
     """What the train and eval stages of every method of `compare` found, by method."""
     trained = run.folder.result("train")
     if trained is None:
-        raise ValueError(f"compare: {run.folder.root} has no finished train stage to compare with; run it first")
+        raise ValueError(f"compare: {run.folder.root} has no finished train stage; run that first")
     return {method: _method(run, method, trained["training_s"]) for method in run.config.compare}
 
 

@@ -1,7 +1,7 @@
 """Is there anything for Stage 2 to build on? Success with and without skills before any update.
 
-The base without a skill, with its own episode's skill (by the environment's scripted analyzer) and with an oracle's;
-the Stage-1 model without a skill and with the skills it writes itself, which is where its teacher starts.
+The base without a skill, with its own episode's skill (by the environment's scripted analyzer) and with an
+oracle's; the Stage-1 model without a skill and with the skills it writes itself: where its teacher starts.
 """
 
 from __future__ import annotations

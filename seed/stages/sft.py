@@ -1,7 +1,7 @@
 """Stage 1, last step: the base learns to analyze. NLL on the skill tokens only, held out by task.
 
-Part of every batch can be the base's own lessons (`sft.replay_fraction`), which keeps it able to act and to follow
-a skill while it learns to write one.
+Part of every batch can be the base's own lessons (`sft.replay_fraction`), which keeps it able to act and to
+follow a skill while it learns to write one.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def held_out(tasks: Sequence[int], config: Config) -> set[int]:
 
 
 class Batches:
-    """The turns of every SFT step, a pure function of (run seed, step). No pair is repeated within an epoch."""
+    """The turns of every SFT step, from run seed and step alone; no pair is repeated within an epoch."""
 
     def __init__(self, pairs: Sequence[Turn], policy: Policy, environment: Any, config: Config) -> None:
         self._pairs, self._chat, self._config = pairs, policy.chat, config
@@ -121,7 +121,7 @@ class Batches:
         self.steps_per_epoch = math.ceil(len(pairs) / self._fresh)
         self.steps = config.sft.epochs * self.steps_per_epoch
         if self._replayed and not hasattr(environment, "lesson"):
-            raise ValueError(f"sft.replay_fraction: environment {config.env.name!r} has no lessons; set it to 0")
+            raise ValueError(f"sft.replay_fraction: environment {config.env.name!r} has no lessons; set 0")
 
     def __call__(self, step: int) -> list[Turn]:
         epoch, index = divmod(step, self.steps_per_epoch)
@@ -146,12 +146,13 @@ class Batches:
 
 
 def skill_quality(player: Player, trajectories: list[Trajectory]) -> dict[str, float | None]:
-    """What the policy writes about held-out trajectories: validity, length, grounding, share that is right."""
+    """Of what the policy writes about held-out trajectories: validity, length, grounding, share right."""
     if not trajectories:
         return {}
     skills = player.analyzer("policy").analyze(trajectories)
-    quality = {name.removeprefix("seed/"): value for name, value in skill_metrics(trajectories, skills).items()}
-    return {**quality, "skill_right_rate": player.skills_right(trajectories, skills)}
+    quality = skill_metrics(trajectories, skills)
+    named = {name.removeprefix("seed/"): value for name, value in quality.items()}
+    return {**named, "skill_right_rate": player.skills_right(trajectories, skills)}
 
 
 def optimizer_config(sft: SftSection, steps: int) -> OptimizerConfig:

@@ -20,7 +20,7 @@ CHECKPOINTS_KEPT = 2
 
 @dataclass(frozen=True)
 class Lessons:
-    """What to learn: `batch(i)` gives step i's turns, always the same ones; `held_out` is never trained on."""
+    """What to learn: `batch(i)` gives step i's turns, always the same; `held_out` is never trained on."""
 
     name: str
     steps: int
@@ -61,7 +61,7 @@ def _step(policy: Policy, optimizer: Optimizer, lessons: Lessons, step: int) -> 
     result = supervised_step(policy.decoder, optimizer, lessons.batch(step - 1), rows)
     if optimizer.non_finite:
         raise FloatingPointError(
-            f"{lessons.name}, step {step}: the gradient of {optimizer.non_finite[0]} is not finite; lower its lr"
+            f"{lessons.name}, step {step}: gradient of {optimizer.non_finite[0]} is not finite; lower its lr"
         )
     metrics |= {"loss": result.loss, "grad_norm": result.grad_norm, "tokens": result.tokens}
     metrics["rows"] = float(result.rows)

@@ -1,8 +1,8 @@
 """Stage 2: updates 1 to N, each played, analyzed, trained on, measured and recorded.
 
-Everything random is keyed by (run seed, update, ...), and the checkpoint holds weights, optimizer and counters. A
-run that was killed therefore goes on from its last checkpoint as if nothing had happened: trajectories,
-evaluations and metrics of later updates are dropped and come out the same again.
+Everything random is keyed by (run seed, update, ...), and the checkpoint holds weights, optimizer and
+counters. A run that was killed therefore goes on from its last checkpoint as if nothing had happened:
+trajectories, evaluations and metrics of later updates are dropped and come out the same again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sprout.engine.optimizer import Optimizer, OptimizerConfig, build_optimizer
 from sprout.engine.progress import UpdateTable
 from sprout.engine.schedule import Schedule
 from sprout.seed.player import Player
-from sprout.seed.policy import Policy, load_policy
+from sprout.seed.policy import load_policy
 from sprout.seed.run import Result, Run
 from sprout.seed.run_dir import write_json
 from sprout.seed.schema import TrainSection
@@ -193,7 +193,7 @@ class Training:
         """Raises FloatingPointError after too many useless updates; their last turns are on disk then."""
         if outcome.skipped:
             self.run_.say(
-                f"update {self.counters.updates} was skipped: the gradient of {outcome.non_finite} is not finite"
+                f"update {self.counters.updates} skipped: the gradient of {outcome.non_finite} is not finite"
             )
         if self.counters.skipped_in_a_row < SKIPPED_IN_A_ROW:
             return
@@ -204,8 +204,8 @@ class Training:
         trajectories = self.run_.folder.trajectories(self.counters.updates)
         write_json(file, {"gradients": outcome.non_finite, "trajectories": str(trajectories), "turns": turns})
         raise FloatingPointError(
-            f"{SKIPPED_IN_A_ROW} updates in a row had no finite gradient ({outcome.non_finite}); the turns are "
-            f"listed in {file}; lower train.lr and go on with --resume"
+            f"{SKIPPED_IN_A_ROW} updates in a row had no finite gradient ({outcome.non_finite}); the turns "
+            f"are listed in {file}; lower train.lr and go on with --resume"
         )
 
 

@@ -102,7 +102,7 @@ class Updater:
 
 
 def reward_metrics(trajectories: Sequence[Trajectory], objective: ObjectiveSection) -> dict[str, float]:
-    """critic/rewards/*: what the objective makes of an episode, its reward less the penalties of its turns."""
+    """critic/rewards/*: the objective's view of an episode, its reward less the penalties of its turns."""
     rewards = [
         trajectory.reward
         - objective.invalid_action_penalty * sum(not is_valid(turn, objective) for turn in trajectory.turns)
@@ -125,9 +125,9 @@ def delta_metrics(
     """
     owners = [trajectories[index].success for index, _ in turns.owners]
     metrics = delta_by_outcome([score.delta for score in scores], owners)
-    for name, wanted in (("success", True), ("failure", False)):
-        gates = [s.gate for s, won in zip(scores, owners, strict=True) if won is wanted and s.gate is not None]
-        metrics |= _means(f"seed/gate_{name}", gates)
+    gates = [(s.gate, won) for s, won in zip(scores, owners, strict=True) if s.gate is not None]
+    metrics |= _means("seed/gate_success", [gate for gate, won in gates if won])
+    metrics |= _means("seed/gate_failure", [gate for gate, won in gates if not won])
     deltas = [score.delta for score in scores if score.delta is not None]
     metrics |= _means("seed/delta_first_token", [delta[:1] for delta in deltas])
     metrics |= _means("seed/delta_inner_tokens", [delta[1:-1] for delta in deltas])
