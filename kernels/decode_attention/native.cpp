@@ -1,20 +1,24 @@
 // decode_attention for float32 on the CPU.
 //
 // One task is one (row, key head): the query heads of that group read the row's keys once for the scores and its
-// values once for the output, with a whole softmax between the two passes. A task's arithmetic depends on its own
+// values once for the output, page by page, with a whole softmax in between. A task's arithmetic depends on its own
 // row only, so neither other rows nor the number of threads change a bit of it.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "vector_math.h"
 
 namespace nb = nanobind;
+using sprout::F32x4;
 using sprout::F32x8;
 
 namespace {
@@ -28,7 +32,7 @@ using Ids2 = Array<const int32_t, 2>;
 
 constexpr int64_t kSerialWork = 64 * 1024;  // multiply-adds below which more threads cost more than they give
 
-// Keys or values of one head of one sequence, visited position by position.
+// Keys or values of one head of one sequence, in runs of consecutive positions.
 struct Pages {
     const float* head;
     const int32_t* table;
@@ -36,92 +40,109 @@ struct Pages {
 
     template <typename Visit>
     void each(int64_t length, Visit visit) const {
-        for (int64_t start = 0; start < length; start += page) {
-            const float* at = head + table[start / page] * page * stride;
-            const int64_t stop = std::min(length, start + page);
-            for (int64_t position = start; position < stop; ++position, at += stride) visit(position, at);
-        }
+        for (int64_t start = 0; start < length; start += page)
+            visit(start, std::min(page, length - start), head + table[start / page] * page * stride);
     }
 };
 
+// Dot products of one or two query heads with four keys.
 template <int Heads>
-void dot(const float* q, const float* key, int64_t size, float* out) {
-    F32x8 even[Heads] = {}, odd[Heads] = {};
+void dot4(const float* q, const float* const key[4], int64_t size, F32x4 out[Heads]) {
+    F32x8 sum[Heads][4] = {};
     int64_t d = 0;
-    for (; d + 16 <= size; d += 16) {
-        const F32x8 low = sprout::load8(key + d), high = sprout::load8(key + d + 8);
-        for (int h = 0; h < Heads; ++h) {
-            even[h] += sprout::load8(q + h * size + d) * low;
-            odd[h] += sprout::load8(q + h * size + d + 8) * high;
+    for (; d + 8 <= size; d += 8) {
+        for (int i = 0; i < 4; ++i) {
+            const F32x8 k = sprout::load8(key[i] + d);
+            for (int h = 0; h < Heads; ++h) sum[h][i] += sprout::load8(q + h * size + d) * k;
         }
     }
     for (int h = 0; h < Heads; ++h) {
-        out[h] = sprout::sum8(even[h] + odd[h]);
-        for (int64_t tail = d; tail < size; ++tail) out[h] += q[h * size + tail] * key[tail];
+        out[h] = sprout::sum_each(sum[h][0], sum[h][1], sum[h][2], sum[h][3]);
+        for (int64_t tail = d; tail < size; ++tail)
+            for (int i = 0; i < 4; ++i) out[h][i] += q[h * size + tail] * key[i][tail];
     }
 }
 
-// One slice of 8 * Vectors dimensions of the output, accumulated in registers over all positions.
+// scores[h * width + position] of a run, four positions at a time: beyond the end the last key stands in for the
+// missing ones, and up to three scores more are written.
+template <int Heads>
+void score_run(const float* q, const float* run, int64_t count, const Pages& keys, int64_t width, float* scores) {
+    for (int64_t first = 0; first < count; first += 4) {
+        const float* key[4];
+        for (int64_t i = 0; i < 4; ++i) key[i] = run + std::min(first + i, count - 1) * keys.stride;
+        F32x4 dots[Heads];
+        dot4<Heads>(q, key, keys.size, dots);
+        for (int h = 0; h < Heads; ++h) std::memcpy(scores + h * width + first, &dots[h], sizeof dots[h]);
+    }
+}
+
+// out[h] += sum of weights[h * width + position] * value over a run, 8 * Vectors dimensions from d.
 template <int Heads, int Vectors>
-void weigh(const float* weights, const Pages& values, int64_t length, int64_t d, float* out) {
-    F32x8 sum[Heads][Vectors] = {};
-    values.each(length, [&](int64_t position, const float* value) {
-        F32x8 v[Vectors];
-        for (int i = 0; i < Vectors; ++i) v[i] = sprout::load8(value + d + 8 * i);
+void weigh_run(const float* weights, const float* run, int64_t count, const Pages& values, int64_t width, int64_t d,
+               float* out) {
+    F32x8 sum[Heads][Vectors];
+    for (int h = 0; h < Heads; ++h)
+        for (int i = 0; i < Vectors; ++i) sum[h][i] = sprout::load8(out + h * values.size + d + 8 * i);
+    for (int64_t position = 0; position < count; ++position) {
+        const float* value = run + position * values.stride + d;
         for (int h = 0; h < Heads; ++h)
-            for (int i = 0; i < Vectors; ++i) sum[h][i] += weights[h * length + position] * v[i];
-    });
+            for (int i = 0; i < Vectors; ++i)
+                sum[h][i] += weights[h * width + position] * sprout::load8(value + 8 * i);
+    }
     for (int h = 0; h < Heads; ++h)
         for (int i = 0; i < Vectors; ++i) sprout::store8(out + h * values.size + d + 8 * i, sum[h][i]);
 }
 
 template <int Heads>
-void weigh_tail(const float* weights, const Pages& values, int64_t length, int64_t d, float* out) {
-    float sum[Heads] = {};
-    values.each(length, [&](int64_t position, const float* value) {
-        for (int h = 0; h < Heads; ++h) sum[h] += weights[h * length + position] * value[d];
-    });
-    for (int h = 0; h < Heads; ++h) out[h * values.size + d] = sum[h];
-}
-
-// Turns scores into softmax weights in place.
-void softmax(float* scores, int64_t length) {
-    float peak = scores[0];
-    for (int64_t i = 1; i < length; ++i) peak = std::max(peak, scores[i]);
-    F32x8 lanes = {};
-    float mass = 0.0f;
-    for (int64_t i = 0; i < length; ++i) scores[i] = sprout::fast_exp(scores[i] - peak);
-    int64_t i = 0;
-    for (; i + 8 <= length; i += 8) lanes += sprout::load8(scores + i);
-    for (; i < length; ++i) mass += scores[i];
-    const float inverse = 1.0f / (mass + sprout::sum8(lanes));
-    for (int64_t j = 0; j < length; ++j) scores[j] *= inverse;
-}
-
-// Attention of Heads query heads that share one key head; `scores` is scratch of Heads * length floats.
-template <int Heads>
-void attend(const float* q, const Pages& keys, const Pages& values, int64_t length, float scale, float* scores,
-            float* out) {
-    keys.each(length, [&](int64_t position, const float* key) {
-        float dots[Heads];
-        dot<Heads>(q, key, keys.size, dots);
-        for (int h = 0; h < Heads; ++h) scores[h * length + position] = scale * dots[h];
-    });
-    for (int h = 0; h < Heads; ++h) softmax(scores + h * length, length);
+void weigh_run(const float* weights, const float* run, int64_t count, const Pages& values, int64_t width, float* out) {
     int64_t d = 0;
-    for (; d + 16 <= keys.size; d += 16) weigh<Heads, 2>(scores, values, length, d, out);
-    for (; d + 8 <= keys.size; d += 8) weigh<Heads, 1>(scores, values, length, d, out);
-    for (; d < keys.size; ++d) weigh_tail<Heads>(scores, values, length, d, out);
+    for (; d + 32 <= values.size; d += 32) weigh_run<Heads, 4>(weights, run, count, values, width, d, out);
+    for (; d + 8 <= values.size; d += 8) weigh_run<Heads, 1>(weights, run, count, values, width, d, out);
+    for (; d < values.size; ++d)
+        for (int h = 0; h < Heads; ++h)
+            for (int64_t position = 0; position < count; ++position)
+                out[h * values.size + d] += weights[h * width + position] * run[position * values.stride + d];
 }
 
-void attend_group(const float* q, const Pages& keys, const Pages& values, int64_t group, int64_t length, float scale,
-                  float* scores, float* out) {
-    for (int64_t first = 0; first < group;) {
-        const int64_t heads = std::min<int64_t>(4, group - first);
-        const auto kernel = heads == 4 ? attend<4> : heads == 3 ? attend<3> : heads == 2 ? attend<2> : attend<1>;
-        kernel(q + first * keys.size, keys, values, length, scale, scores, out + first * keys.size);
-        first += heads;
+// Turns scale * scores into softmax weights in place; `scores` has room for whole vectors.
+void softmax(float* scores, int64_t length, float scale) {
+    std::fill(scores + length, scores + (length + 7) / 8 * 8, -std::numeric_limits<float>::infinity());
+    F32x8 peaks = sprout::splat8(-std::numeric_limits<float>::infinity());
+    for (int64_t i = 0; i < length; i += 8) {
+        const F32x8 scaled = scale * sprout::load8(scores + i);
+        peaks = scaled > peaks ? scaled : peaks;
+        sprout::store8(scores + i, scaled);
     }
+    float peak = peaks[0];
+    for (int lane = 1; lane < 8; ++lane) peak = std::max(peak, peaks[lane]);
+    F32x8 mass = {};
+    for (int64_t i = 0; i < length; i += 8) {
+        const F32x8 weight = sprout::exp8(sprout::load8(scores + i) - peak);
+        mass += weight;
+        sprout::store8(scores + i, weight);
+    }
+    const float inverse = 1.0f / sprout::sum8(mass);
+    for (int64_t i = 0; i < length; i += 8) sprout::store8(scores + i, inverse * sprout::load8(scores + i));
+}
+
+// Attention of the `group` query heads of one key head; `scores` is scratch of group * width floats.
+void attend(const float* q, const Pages& keys, const Pages& values, int64_t group, int64_t length, float scale,
+            int64_t width, float* scores, float* out) {
+    const int64_t size = keys.size;
+    keys.each(length, [&](int64_t start, int64_t count, const float* run) {
+        int64_t h = 0;
+        for (; h + 2 <= group; h += 2)
+            score_run<2>(q + h * size, run, count, keys, width, scores + h * width + start);
+        if (h < group) score_run<1>(q + h * size, run, count, keys, width, scores + h * width + start);
+    });
+    for (int64_t h = 0; h < group; ++h) softmax(scores + h * width, length, scale);
+    std::fill_n(out, group * size, 0.0f);
+    values.each(length, [&](int64_t start, int64_t count, const float* run) {
+        int64_t h = 0;
+        for (; h + 2 <= group; h += 2)
+            weigh_run<2>(scores + h * width + start, run, count, values, width, out + h * size);
+        if (h < group) weigh_run<1>(scores + h * width + start, run, count, values, width, out + h * size);
+    });
 }
 
 void check(bool holds, const std::string& rule) {
@@ -159,19 +180,16 @@ void decode_attention(Floats3 q, Floats4 k_pages, Floats4 v_pages, Ids2 page_tab
     nb::gil_scoped_release release;
 #pragma omp parallel num_threads(threads) if (parallel)
     {
-        std::vector<float> scores(std::min<int64_t>(4, group) * longest);
+        const int64_t width = longest + 8;  // room for whole vectors at the end
+        std::vector<float> scores(group * width);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t task = 0; task < rows * kv_heads; ++task) {
-            const int64_t row = task / kv_heads, head = task % kv_heads, at = row * heads + head * group;
+            const int64_t row = task / kv_heads, head = task % kv_heads, at = (row * heads + head * group) * size;
             const int32_t* table = page_table.data() + sequence.data()[row] * max_pages;
             const Pages keys{k_pages.data() + head * size, table, page, kv_heads * size, size};
             const Pages values{v_pages.data() + head * size, table, page, kv_heads * size, size};
-            const int64_t n = length.data()[row];
-            if (n == 0)
-                std::fill_n(out.data() + at * size, group * size, 0.0f);
-            else
-                attend_group(q.data() + at * size, keys, values, group, n, scale, scores.data(),
-                             out.data() + at * size);
+            attend(q.data() + at, keys, values, group, length.data()[row], scale, width, scores.data(),
+                   out.data() + at);
         }
     }
 }
