@@ -141,10 +141,11 @@ def bench(context: typer.Context) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: runs the command and ends the process with its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    sys.exit(_run(given))
+    sys.exit(execute(given))
 
 
-def _run(given: list[str]) -> int:
+def execute(given: list[str]) -> int:
+    """Run one command; its exit code."""
     warnings.showwarning = _print_warning
     command = ["--resume=latest" if argument == "--resume" else argument for argument in given]
     try:

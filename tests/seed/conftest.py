@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from sprout.engine.chat import ChatFormat
 from sprout.engine.model import Decoder, ModelConfig
+from sprout.seed.config import load_config
+from sprout.seed.run import run_recipe, start
 from sprout.seed.trajectory import Trajectory, TurnRecord, split_context
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -105,3 +108,12 @@ def make_decoder():
 def chat(request):
     """A chat format over a word-level, then over a byte-level BPE tokenizer."""
     return {"word": _word_chat, "bpe": _bpe_chat}[request.param]()
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A finished run of the tiny recipe, every stage of it; tests copy what they change."""
+    root = tmp_path_factory.mktemp("runs")
+    run = start(load_config("tiny", [f"run.dir={root}"]), Console(quiet=True))
+    run_recipe(run)
+    return run
