@@ -197,7 +197,7 @@ def append_sampled(
 def longest_prefix(table: SequenceTable, s: int) -> tuple[int, int, int, int]:
     """The longest prefixes that sequence s shares with other sequences that hold pages.
 
-    Returns (sequence, positions) counting computed positions, then the same for all positions of running ones.
+    Returns (sequence, positions), counting computed positions, and the same for all ids of running ones.
     """
     source = length = running_source = running_length = 0
     for other in range(1, len(table.known)):

@@ -19,23 +19,29 @@ STRIPS_THINKING = """{%- set ns = namespace(last=-1) %}
 {%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}
 {%- for m in messages %}{%- set content = m.content %}
 {%- if m.role == 'assistant' %}{%- set content = content.split('</think>')[-1].lstrip('\\n') %}
-{%- if loop.index0 > ns.last %}{%- set content = '<think>\\n\\n</think>\\n\\n' + content %}{%- endif %}{%- endif %}
+{%- if loop.index0 > ns.last %}{%- set content = '<think>\\n\\n</think>\\n\\n' + content %}{%- endif %}
+{%- endif %}
 {{- '<|im_start|>' + m.role + '\\n' + content + '<|im_end|>\\n' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
 
-LLAMA = """{{- bos_token }}{%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') %}{%- endif %}
-{%- if messages[0].role == 'system' %}{%- set system = messages[0].content | trim %}{%- set rest = messages[1:] %}
+LLAMA = """{{- bos_token }}
+{%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') %}{%- endif %}
+{%- if messages[0].role == 'system' %}
+{%- set system = messages[0].content | trim %}{%- set rest = messages[1:] %}
 {%- else %}{%- set system = '' %}{%- set rest = messages %}{%- endif %}
 {{- '<|start|>system<|stop|>\\n\\nToday is ' + date_string + '\\n\\n' + system + '<|eot|>' }}
 {%- for m in rest %}{{- '<|start|>' + m.role + '<|stop|>\\n\\n' + m.content | trim + '<|eot|>' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|start|>assistant<|stop|>\\n\\n' }}{%- endif %}"""
 
-WORDS = "{% for m in messages %}<{{ m.role }}> {{ m.content }} <end> {% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+WORDS = """{%- for m in messages %}{{- '<' + m.role + '> ' + m.content + ' <end> ' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<assistant>' }}{%- endif %}"""
 
-FOLDS_SYSTEM = """{{- bos_token }}{%- if messages[0].role == 'system' %}{%- set lead = messages[0].content + '\\n' %}
+FOLDS_SYSTEM = """{%- if messages[0].role == 'system' %}{%- set lead = messages[0].content + '\\n' %}
 {%- set rest = messages[1:] %}{%- else %}{%- set lead = '' %}{%- set rest = messages %}{%- endif %}
-{%- for m in rest %}{{- '<|im_start|>' + m.role + '\\n' + (lead if loop.first else '') + m.content + '<|im_end|>\\n' }}
-{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
+{%- for m in rest %}{{- '<|im_start|>' + m.role + '\\n' }}
+{%- if loop.first %}{{- lead }}{%- endif %}
+{{- m.content + '<|im_end|>\\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
 
 
 # Qwen's and Llama-3's split keeps runs of newlines together; GPT-2's leaves the last one to the next word.
@@ -43,7 +49,7 @@ NEWLINE_RUNS = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r
 
 
 def byte_level(template, bos=None, newline_runs=True):
-    """A byte-level BPE tokenizer with a few merges, the special tokens of the templates, and `<think>` as in Qwen3."""
+    """Byte-level BPE with a few merges, the special tokens of the templates, and `<think>` as in Qwen3."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     merges = [("u", "s"), ("e", "r"), ("us", "er"), ("Ġ", "t"), ("Ċ", "Ċ"), ("h", "e")]
     vocabulary = {token: i for i, token in enumerate([*alphabet, *(a + b for a, b in merges)])}
@@ -199,7 +205,7 @@ class TestWordLevel:
 
     def test_missing_role_token_is_named(self):
         template = WORDS.replace("<assistant>", "<agent>").replace(
-            "<{{ m.role }}>", "<{{ m.role | replace('assistant', 'agent') }}>"
+            "m.role", "m.role|replace('assistant', 'agent')"
         )
         with pytest.raises(ValueError, match=r"no ids for the template's assistant message .*<agent>"):
             ChatFormat.from_tokenizer(word_level(template))
@@ -214,12 +220,15 @@ class TestWordLevel:
     [
         (None, "has no chat template"),
         ("{{ messages[0].content }}", "drops the"),
-        ("{% for m in messages %}{{ m.content }}\\n{% endfor %}", "does not end an assistant message with a special token"),
-        ("{% if messages|length > 1 %}{{ raise_exception('only one') }}{% endif %}{{ messages[0].content }}", "only one"),
-        (CHATML + "{%- if not add_generation_prompt %}<|eot|>{%- endif %}", "once a generation prompt follows"),
-        (CHATML.replace("m.content +", "(loop.index0 ~ m.content) +"), "begins a conversation with text of its own"),
+        (CHATML.replace("<|im_end|>", "-"), "does not end an assistant message with a special token"),
+        ("{%- if messages|length > 1 %}{{ raise_exception('only one') }}{%- endif %}" + CHATML, "only one"),
+        (
+            CHATML + "{%- if not add_generation_prompt %}<|eot|>{%- endif %}",
+            "once a generation prompt follows",
+        ),
+        (CHATML.replace("m.content +", "(loop.index0 ~ m.content) +"), "begins a conversation with text of"),
     ],
-)  # fmt: skip
+)
 def test_templates_that_do_not_compose_are_refused(template, problem):
     with pytest.raises(ValueError, match=problem):
         ChatFormat.from_tokenizer(byte_level(template))

@@ -57,7 +57,7 @@ def run(generator):
 
 
 def play(generator, episodes=8, turns=3, group=4, temperature=0.8):
-    """Multi-turn episodes in groups with one prompt; {(episode, turn): (ids, logprobs, finished)} and the contexts.
+    """Multi-turn episodes in groups with one prompt: (ids, logprobs, finished), context by (episode, turn).
 
     Observations follow from the episode, the turn and the action, as in an environment.
     """
@@ -134,7 +134,8 @@ class TestExactness:
             temperature, top_p = options[i % 4]
             single = Generator(decoder, stop_id=STOP, cache_tokens=8192)
             single.submit(single.open(ids), max_new_tokens=1 + i, key=i, temperature=temperature, top_p=top_p)
-            alone[i] = [(c.ids, c.logprobs, c.finished) for c in run(single)][0]
+            (c,) = run(single)
+            alone[i] = (c.ids, c.logprobs, c.finished)
         assert_same(batched, alone)
 
     @pytest.mark.parametrize(
