@@ -11,13 +11,14 @@ What a user can mend ends as one line on stderr and exit code 2; --debug shows t
 
 from __future__ import annotations
 
+import shlex
+import signal
 import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import click
 import typer
 
 if TYPE_CHECKING:
@@ -81,13 +82,18 @@ def _stage_command(name: str, text: str) -> None:
     app.command(name)(command)
 
 
-_stage_command("base", "Train the recipe's base model from scratch.")
-_stage_command("collect", "Stage 1: let the base policy play the training tasks.")
-_stage_command("annotate", "Stage 1: let the external analyzer write a skill for every trajectory.")
-_stage_command("sft", "Stage 1: teach the base to write such skills.")
-_stage_command("material", "Measure what Stage 2 can build on: do skills help, are they right?")
-_stage_command("train", "Stage 2: outcome RL with gated distillation from the policy's own skills.")
-_stage_command("compare", "Train the methods that `compare` lists from the same Stage 1.")
+STAGE_HELP = {
+    "base": "Train the recipe's base model from scratch.",
+    "collect": "Stage 1: let the base policy play the training tasks.",
+    "annotate": "Stage 1: let the external analyzer write a skill for every trajectory.",
+    "sft": "Stage 1: teach the base to write such skills.",
+    "material": "Measure what Stage 2 can build on: do skills help, are they right?",
+    "train": "Stage 2: outcome RL with gated distillation from the policy's own skills.",
+    "compare": "Train the methods that `compare` lists from the same Stage 1.",
+}
+RESUMABLE = ("run", *STAGE_HELP)
+for _name, _text in STAGE_HELP.items():
+    _stage_command(_name, _text)
 
 
 @app.command(name="eval")
@@ -138,10 +144,14 @@ def bench(context: typer.Context) -> None:
     bench_app(args=context.args, prog_name="sprout bench", standalone_mode=False)
 
 
-def main(arguments: list[str] | None = None) -> None:
+class Interrupted(BaseException):
+    """Ctrl-C. Unlike KeyboardInterrupt it passes through the command parser, which would end it with code 1."""
+
+
+def main() -> NoReturn:
     """Entry point: runs the command and ends the process with its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    sys.exit(execute(given))
+    signal.signal(signal.SIGINT, _interrupt)
+    sys.exit(execute(sys.argv[1:]))
 
 
 def execute(given: list[str]) -> int:
@@ -149,12 +159,11 @@ def execute(given: list[str]) -> int:
     warnings.showwarning = _print_warning
     command = ["--resume=latest" if argument == "--resume" else argument for argument in given]
     try:
-        app(args=command, prog_name="sprout", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        _print(f"interrupted; go on with: sprout {' '.join(_resumed(given))}")
+        app(args=command, prog_name="sprout")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Interrupted:
+        _print("interrupted" + (f"; go on with: sprout {_resumed(given)}" if given[0] in RESUMABLE else ""))
         return INTERRUPTED
     except MENDABLE as error:
         if "--debug" in given:
@@ -162,6 +171,10 @@ def execute(given: list[str]) -> int:
         _print(f"error: {_one_line(error)}")
         return USER_ERROR
     return 0
+
+
+def _interrupt(*_: Any) -> NoReturn:
+    raise Interrupted
 
 
 def _open(recipe: str, overrides: list[str] | None, resume: str | None, dry_run: bool) -> Run | None:
@@ -189,8 +202,8 @@ def _config(recipe: str, overrides: list[str] | None, resume: str | None) -> Con
     return load_config(recipe, given)
 
 
-def _resumed(arguments: list[str]) -> list[str]:
-    return [*(a for a in arguments if not a.startswith("--resume")), "--resume"]
+def _resumed(arguments: list[str]) -> str:
+    return shlex.join([*(a for a in arguments if not a.startswith("--resume")), "--resume"])
 
 
 def _one_line(error: BaseException) -> str:

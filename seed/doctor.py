@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+import torch
 from rich.console import Console
 from rich.table import Table
 from sprout.kernels import dispatch
@@ -44,7 +45,8 @@ def _ops() -> Table:
     table = Table(title="ops", title_justify="left")
     for heading in ("op", "device", "runs on", "cannot run on"):
         table.add_column(heading)
-    for status in dispatch.available():
+    devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    for status in dispatch.available(devices):
         why = "; ".join(f"{name}: {reason}" for name, reason in status.unavailable.items())
         table.add_row(status.op, status.device, status.backend or "-", why)
     return table

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from sprout.engine import checkpoint
-from sprout.engine.files import fresh_folder, replace_folder
+from sprout.engine.files import fresh_folder, swap_folder
 from sprout.engine.tokenizer import load_tokenizer
 from sprout.engine.weights import load_model
 from sprout.seed.run_dir import RunDir
@@ -25,7 +25,7 @@ def export_model(run_folder: Path, target: Path, which: str = "latest") -> Path:
     load_tokenizer(source)
     temporary = fresh_folder(target)
     shutil.copytree(source, temporary, dirs_exist_ok=True)
-    replace_folder(temporary, target)
+    swap_folder(temporary, target)
     return source
 
 
