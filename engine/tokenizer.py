@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 
 def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerFast:
-    """The tokenizer of a model folder, from disk alone.
+    """The tokenizer of a model folder, from disk alone and exactly as `tokenizer.json` defines it.
 
+    (`AutoTokenizer` may put another one in its place: for a Qwen2 config.json it always builds Qwen's BPE.)
     Raises FileNotFoundError without a `tokenizer.json`: only that file says exactly how text becomes ids.
     """
     file = Path(folder) / "tokenizer.json"
@@ -17,10 +18,7 @@ def load_tokenizer(folder: str | Path) -> PreTrainedTokenizerFast:
         raise FileNotFoundError(
             f"{file} does not exist: a model folder needs the tokenizer files of its model"
         )
-    tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ValueError(
-            f"{folder}: tokenizer_config.json asks for {type(tokenizer).__name__}, which is not a fast "
-            "tokenizer; save it again with transformers' fast tokenizer"
-        )
+    tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(
+        str(folder), local_files_only=True
+    )
     return tokenizer
