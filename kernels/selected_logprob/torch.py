@@ -2,9 +2,9 @@
 
 Forward keeps, per token, the running maximum m of the logits z, the sum of exp(z - m) and (for the entropy)
 the sum of exp(z - m) * (z - m). Backward recomputes each tile's logits and takes probabilities from the saved
-log-sum-exp, so that a tile of `weight`'s gradient is one GEMM, summed in float32 and written once. Besides
-inputs and gradients it holds a few tiles of TILE_BYTES, and the selected hidden rows where they are gathered
-or upcast.
+maximum and sum, so that a tile of `weight`'s gradient is one GEMM, summed in float32 and written once.
+Besides inputs and gradients it holds a few tiles of TILE_BYTES, and the selected hidden rows where they are
+gathered or upcast.
 
 On the CPU half-precision operands are upcast tile by tile: torch has no CPU GEMM from bfloat16 to float32,
 and logits rounded to bfloat16 would cost three digits of the log-prob. On CUDA the GEMMs take half-precision
@@ -49,25 +49,28 @@ class _SelectedLogprob(torch.autograd.Function):
         temperature: float | Tensor,
         with_entropy: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        logit, lse, entropy = _forward(_operand(hidden, row), weight, target, temperature, with_entropy)
+        logit, peak, mass, entropy = _forward(
+            _operand(hidden, row), weight, target, temperature, with_entropy
+        )
         per_token = temperature if isinstance(temperature, Tensor) else None
-        ctx.save_for_backward(hidden, weight, row, target, lse, entropy, per_token)
+        ctx.save_for_backward(hidden, weight, row, target, peak, mass, entropy, per_token)
         ctx.temperature = temperature if per_token is None else None
         ctx.set_materialize_grads(False)
-        return logit - lse, entropy
+        # In this order the large peak cancels exactly before the small logarithm is subtracted.
+        return (logit - peak) - mass.log(), entropy
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: Any, d_logprob: Tensor | None, d_entropy: Tensor | None
     ) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
-        hidden, weight, row, target, lse, entropy, per_token = ctx.saved_tensors
+        hidden, weight, row, target, peak, mass, entropy, per_token = ctx.saved_tensors
         temperature = ctx.temperature if per_token is None else per_token
-        tokens, live = _Upstream.gather(target, lse, temperature, d_logprob, entropy, d_entropy)
+        tokens, live = _Upstream.gather(target, peak, mass, temperature, d_logprob, entropy, d_entropy)
         row = row[live]
         rows = _operand(hidden, row)
         wants_hidden, wants_weight = ctx.needs_input_grad[:2]
-        d_rows = torch.zeros(rows.shape, dtype=lse.dtype, device=rows.device) if wants_hidden else None
+        d_rows = torch.zeros(rows.shape, dtype=peak.dtype, device=rows.device) if wants_hidden else None
         d_weight = torch.empty_like(weight) if wants_weight else None
         _backward(rows, weight, tokens, d_rows, d_weight)
         d_hidden = None if d_rows is None else _scatter(d_rows, row, hidden)
@@ -76,20 +79,25 @@ class _SelectedLogprob(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class _Upstream:
-    """What backward knows about the tokens that have an upstream gradient: [M] each."""
+    """What backward knows about the tokens that have an upstream gradient: [M] each.
+
+    With e = exp(z - peak), so that p = e / mass, a token's d(logits) is slope at its target, minus
+    e * (constant + entropy_slope * (z - peak)).
+    """
 
     target: Tensor
-    lse: Tensor
+    peak: Tensor
     temperature: float | Tensor
-    slope: Tensor  # d(loss)/d(logprob) / temperature
-    entropy: Tensor | None
-    entropy_slope: Tensor | None  # d(loss)/d(entropy) / temperature
+    slope: Tensor
+    constant: Tensor
+    entropy_slope: Tensor | None
 
     @classmethod
     def gather(
         cls,
         target: Tensor,
-        lse: Tensor,
+        peak: Tensor,
+        mass: Tensor,
         temperature: float | Tensor,
         d_logprob: Tensor | None,
         entropy: Tensor | None,
@@ -99,16 +107,15 @@ class _Upstream:
 
         The others cost nothing, and garbage in their hidden rows stays out of the GEMMs.
         """
-        slope = (torch.zeros_like(lse) if d_logprob is None else d_logprob) / temperature
-        entropy_slope = None if entropy is None or d_entropy is None else d_entropy / temperature
-        alive = slope != 0 if entropy_slope is None else (slope != 0) | (entropy_slope != 0)
+        slope = (torch.zeros_like(peak) if d_logprob is None else d_logprob) / temperature
+        constant, entropy_slope, alive = slope / mass, None, slope != 0
+        if entropy is not None and d_entropy is not None:
+            entropy_slope = d_entropy / temperature / mass
+            constant = constant + entropy_slope * (entropy - mass.log())
+            alive = alive | (d_entropy != 0)
         live = alive.nonzero().squeeze(1)
-        if isinstance(temperature, Tensor):
-            temperature = temperature[live]
-        if entropy is None or entropy_slope is None:
-            return cls(target[live], lse[live], temperature, slope[live], None, None), live
-        parts = entropy[live], entropy_slope[live]
-        return cls(target[live], lse[live], temperature, slope[live], *parts), live
+        per_token = (target, peak, temperature, slope, constant, entropy_slope)
+        return cls(*(x[live] if isinstance(x, Tensor) else x for x in per_token)), live  # type: ignore[arg-type]
 
 
 def _forward(
@@ -117,8 +124,8 @@ def _forward(
     target: Tensor,  # [M]
     temperature: float | Tensor,
     with_entropy: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Target logit, log-sum-exp and entropy (None unless asked for), each [M]."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Target logit, peak logit, sum of exp(z - peak), and entropy (None unless asked for): [M] each."""
     wide = _wide(rows)
     # Half the lowest number: finite, so the first rescaling multiplies empty sums by exp(very negative) = 0.
     peak = torch.full(target.shape, torch.finfo(wide).min / 2, dtype=wide, device=rows.device)
@@ -136,8 +143,7 @@ def _forward(
         else:
             e = z.exp_()
         mass = shift.exp() * mass + e.sum(dim=1)
-    log_mass = mass.log()
-    return logit, peak + log_mass, log_mass - moment / mass if with_entropy else None
+    return logit, peak, mass, mass.log() - moment / mass if with_entropy else None
 
 
 def _backward(
@@ -161,13 +167,12 @@ def _backward(
 
 def _d_logits(logits: Tensor, tokens: _Upstream, start: int) -> Tensor:
     """Gradient [M, columns] of the GEMM's output for the tile from `start`; overwrites `logits`."""
-    log_p = logits.sub_(tokens.lse[:, None])
-    if tokens.entropy is None or tokens.entropy_slope is None:
-        d_logits = log_p.exp_().mul_(-tokens.slope[:, None])
+    z = logits.sub_(tokens.peak[:, None])
+    if tokens.entropy_slope is None:
+        d_logits = z.exp_().mul_(-tokens.constant[:, None])
     else:
-        p = log_p.exp()
-        constant = tokens.slope + tokens.entropy_slope * tokens.entropy
-        d_logits = log_p.mul_(-tokens.entropy_slope[:, None]).sub_(constant[:, None]).mul_(p)
+        e = z.exp()
+        d_logits = z.mul_(-tokens.entropy_slope[:, None]).sub_(tokens.constant[:, None]).mul_(e)
     column, inside = _locate(tokens.target - start, d_logits.shape[1])
     at_target = d_logits.gather(1, column) + torch.where(inside, tokens.slope, 0)[:, None]
     return d_logits.scatter_(1, column, at_target)
