@@ -4,11 +4,13 @@ The history of an episode never contains a skill. At some turns a *branch* says 
 been given a skill would do there. Item `index` of a stream depends on (seed, index) only.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
 from random import Random
+from typing import TypeAlias
 
 from sprout.seed.analyzer.transcript import TrajectoryView, TranscriptStep
 from sprout.seed.envs.household import text
@@ -18,25 +20,30 @@ from sprout.seed.envs.household.expert import Noise, next_command, noisy_command
 from sprout.seed.envs.household.kinds import kind_of
 from sprout.seed.envs.household.memory import Memory
 from sprout.seed.envs.household.skills import NULL_SKILL, irrelevant_skill, oracle_skill, wrong_skill
-from sprout.seed.envs.household.world import World, generate_world
+from sprout.seed.envs.household.world import Task, World, generate_world
+
+LABEL_DRAWS = 4
+
+
+Labels: TypeAlias = tuple[tuple[str, float], ...]  # commands to imitate, with shares that sum to 1
 
 
 @dataclass(frozen=True)
 class Step:
-    """One turn: what was seen, what was done, and whether the action is one to imitate."""
+    """One turn: what was seen, what was done, and what a good player without a skill would do there."""
 
     observation_before: str
     action: str
-    train: bool
+    labels: Labels
 
 
 @dataclass(frozen=True)
 class Branch:
-    """At turn `turn_index`, right after reading `skill` (of `kind`), the action to imitate."""
+    """At turn `turn_index`, right after reading `skill` (of `kind`), what a good player would do."""
 
     turn_index: int
     skill: str
-    action: str
+    labels: Labels
     kind: str
 
 
@@ -82,7 +89,6 @@ class DemonstrationMix:
 class Played:
     world: World
     steps: list[TranscriptStep]
-    good: list[bool]
     final_observation: str
 
     def view(self) -> TrajectoryView:
@@ -101,12 +107,11 @@ def play_world(
 ) -> Played:
     memory = Memory(world.first_observation)
     observation = world.first_observation
-    played = Played(world, [], [], "")
+    played = Played(world, [], "")
     while not world.success and len(played.steps) < max_turns:
-        command, good = noisy_command(world.task, memory, rng, noise, skill)
+        command = noisy_command(world.task, memory, rng, noise, skill)
         outcome = world.execute(command)
         played.steps.append(TranscriptStep(observation, command, outcome.valid))
-        played.good.append(good)
         observation = outcome.observation
         memory.observe(observation)
     played.final_observation = observation
@@ -123,14 +128,13 @@ def demonstration(seed: int, index: int, mix: DemonstrationMix | None = None) ->
     noise = Noise(mix.random_move, mix.invalid) if rng.random() < mix.noisy_trunks else Noise()
     world = generate_world("train", world_seed)
     played = play_world(world, rng, noise, oracle_skill(world) if hinted else "")
-    steps = [
-        Step(step.observation, step.response, good and not hinted)
-        for step, good in zip(played.steps, played.good, strict=True)
-    ]
-    branches = _branches(world_seed, steps, rng, mix) if branched else []
-    return Demonstration(
-        world.task.text, text.SYSTEM_PROMPT, world.first_observation, tuple(steps), tuple(branches)
+    memories = _memories(played)
+    steps = tuple(
+        Step(step.observation, step.response, _labels(world.task, memory, rng))
+        for step, memory in zip(played.steps, memories, strict=True)
     )
+    branches = _branches(world_seed, memories, steps, rng, mix) if branched else ()
+    return Demonstration(world.task.text, text.SYSTEM_PROMPT, world.first_observation, steps, branches)
 
 
 def demonstrations(seed: int, mix: DemonstrationMix | None = None) -> Iterator[Demonstration]:
@@ -138,23 +142,34 @@ def demonstrations(seed: int, mix: DemonstrationMix | None = None) -> Iterator[D
     return (demonstration(seed, index, mix) for index in count())
 
 
-def _branches(world_seed: int, steps: list[Step], rng: Random, mix: DemonstrationMix) -> list[Branch]:
+def _memories(played: Played) -> list[Memory]:
+    """What the player knew before each of its commands."""
+    seen = [step.observation for step in played.steps]
+    return [Memory.of(seen[: turn + 1]) for turn in range(len(seen))]
+
+
+def _labels(task: Task, memory: Memory, rng: Random, skill: str = "") -> Labels:
+    """Several draws of the good command: a search has many good next places, and one draw would hide that."""
+    draws = Counter(next_command(task, memory, rng, skill) for _ in range(LABEL_DRAWS))
+    return tuple((command, count / LABEL_DRAWS) for command, count in draws.items())
+
+
+def _branches(
+    world_seed: int, memories: list[Memory], steps: tuple[Step, ...], rng: Random, mix: DemonstrationMix
+) -> tuple[Branch, ...]:
     skills = _skills(world_seed, rng)
     kinds = list(skills)
     weights = [mix.right, mix.analyzed, mix.wrong, mix.irrelevant, mix.null]
-    world = generate_world("train", world_seed)
-    memory = Memory(steps[0].observation_before)
+    task = generate_world("train", world_seed).task
     branches = []
-    for turn, step in enumerate(steps):
-        if turn:
-            memory.observe(step.observation_before)
+    for turn, (memory, step) in enumerate(zip(memories, steps, strict=True)):
         if rng.random() >= mix.branch_per_turn:
             continue
         kind = rng.choices(kinds, weights)[0]
-        ignored = kind in ("irrelevant", "null") and step.train
-        action = step.action if ignored else next_command(world.task, memory, rng, skills[kind])
-        branches.append(Branch(turn, skills[kind], action, kind))
-    return branches
+        ignored = kind in ("irrelevant", "null")
+        labels = step.labels if ignored else _labels(task, memory, rng, skills[kind])
+        branches.append(Branch(turn, skills[kind], labels, kind))
+    return tuple(branches)
 
 
 def _skills(world_seed: int, rng: Random) -> dict[str, str]:

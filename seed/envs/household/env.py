@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sprout.seed.schema import RolloutSection
     from transformers import PreTrainedTokenizerFast
 
-MAX_TURNS = 16
+MAX_TURNS = 14
 _CHARSET = ascii_lowercase + digits + " .,"
 
 

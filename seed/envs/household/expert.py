@@ -156,11 +156,11 @@ def invalid_move(task: Task, memory: Memory, rng: Random) -> str:
 
 def noisy_command(
     task: Task, memory: Memory, rng: Random, noise: Noise, skill: str = "", habits: bool = False
-) -> tuple[str, bool]:
-    """The next command under `noise`, and whether it is the good one."""
+) -> str:
+    """The next command under `noise`."""
     draw = rng.random()
     if draw < noise.invalid:
-        return invalid_move(task, memory, rng), False
+        return invalid_move(task, memory, rng)
     if draw < noise.invalid + noise.random_move:
-        return random_move(memory, rng), False
-    return next_command(task, memory, rng, skill, habits), True
+        return random_move(memory, rng)
+    return next_command(task, memory, rng, skill, habits)

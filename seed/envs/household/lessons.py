@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
-
 from sprout.engine.chat import ChatFormat
 from sprout.engine.forest import Turn
 from sprout.seed.conversation import Conversation, action_ids
 from sprout.seed.envs.household.demonstrations import (
     Demonstration,
     DemonstrationMix,
+    Labels,
     ReadingQuestion,
     demonstration,
     reading_questions,
@@ -19,16 +19,15 @@ from sprout.seed.schema import RolloutSection
 
 
 def demonstration_turns(episode: Demonstration, chat: ChatFormat, layout: RolloutSection) -> list[Turn]:
-    """Every action worth imitating after its ordinary context, and every branch after its context with a skill."""
+    """Every command worth imitating, after the ordinary contexts and after the contexts with a skill."""
     talk = Conversation(chat, layout, task=episode.task, system=episode.system_prompt)
     turns = []
     for index, step in enumerate(episode.steps):
         talk.observe(step.observation_before)
-        if step.train:
-            turns.append(_turn(talk.student(), action_ids(chat, step.action)))
+        turns += _labelled(talk.student(), step.labels, chat)
         for branch in episode.branches:
             if branch.turn_index == index:
-                turns.append(_turn(talk.teacher(branch.skill), action_ids(chat, branch.action)))
+                turns += _labelled(talk.teacher(branch.skill), branch.labels, chat)
         talk.act(action_ids(chat, step.action))
     return turns
 
@@ -69,5 +68,10 @@ def lessons(
         yield lesson(chat, layout, seed=seed, index=index, episodes=episodes, transcripts=transcripts)
 
 
-def _turn(context: np.ndarray, action: list[int]) -> Turn:
-    return Turn(context, np.asarray(action, np.int64))
+def _labelled(context: np.ndarray, labels: Labels, chat: ChatFormat) -> list[Turn]:
+    """One turn per label, weighted by its share."""
+    return [_turn(context, action_ids(chat, command), share) for command, share in labels]
+
+
+def _turn(context: np.ndarray, action: list[int], weight: float = 1.0) -> Turn:
+    return Turn(context, np.asarray(action, np.int64), mask=np.full(len(action), weight, np.float32))

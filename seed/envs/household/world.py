@@ -20,7 +20,7 @@ from sprout.seed.envs.household.kinds import (
 )
 
 HABIT_PROBABILITY = 0.65
-RECEPTACLES, OBJECTS = (9, 12), (6, 10)
+RECEPTACLES, OBJECTS = (8, 10), (6, 8)
 
 
 @dataclass(frozen=True)
