@@ -44,10 +44,10 @@ def pair_flops(config: ModelConfig, forest: Forest) -> PairFlops:
     shared = 3 * forward_flops(config, T, trained_pairs) + forward_flops(
         config, forest.rows - T, scored_pairs
     )
-    unshared = 3 * forward_flops(config, students.sum(), _causal_pairs(students))
-    unshared += forward_flops(config, teachers.sum(), _causal_pairs(teachers))
+    unshared = 3 * forward_flops(config, students.sum(), causal_pairs(students))
+    unshared += forward_flops(config, teachers.sum(), causal_pairs(teachers))
     return PairFlops(shared + head, unshared + head)
 
 
-def _causal_pairs(lengths: np.ndarray) -> float:
+def causal_pairs(lengths: np.ndarray) -> float:
     return float((lengths * (lengths + 1) / 2).sum())

@@ -1,0 +1,50 @@
+"""The measured models: random weights of a named size or a model folder, ours and in transformers."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from sprout.engine.model import Decoder, ModelConfig
+from sprout.engine.weights import load_model
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 256,
+    "intermediate_size": 768,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 4096,
+}
+QUICKSTART: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 400,
+}
+SIZES = {"small": SMALL, "quickstart": QUICKSTART}
+
+
+def build_decoder(model: str, device: torch.device, dtype: torch.dtype = torch.float32) -> Decoder:
+    """`small` or `quickstart` with random Qwen2 weights, or the model stored in a folder."""
+    if model in SIZES:
+        config = {"model_type": "qwen2", "max_position_embeddings": 4096, "tie_word_embeddings": True}
+        return Decoder(ModelConfig.from_hf(config | SIZES[model])).initialize(seed=0).to(device, dtype)
+    if not Path(model).is_dir():
+        raise FileNotFoundError(f"--model {model}: neither one of {', '.join(SIZES)} nor a model folder")
+    return load_model(model, device, dtype)
+
+
+def as_transformers(decoder: Decoder) -> PreTrainedModel:
+    """transformers' own model with a copy of the decoder's weights."""
+    config = AutoConfig.for_model(**copy.deepcopy(decoder.config.hf))
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    missing, unexpected = model.load_state_dict(decoder.state_dict(), strict=False)
+    assert not unexpected and all("lm_head" in name for name in missing), (missing, unexpected)
+    model.tie_weights()
+    return model.to(decoder.device, decoder.dtype).eval()

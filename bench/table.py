@@ -1,0 +1,32 @@
+"""Results as a table on the terminal, a CSV file and one JSON object."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+Row = Mapping[str, str | int | float]
+
+
+def show(title: str, rows: Sequence[Row]) -> None:
+    """Print rows that share their keys."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
+    for row in rows:
+        table.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()))
+    console = Console()
+    console.width = max(console.width, 160)
+    console.print(table)
+
+
+def write_csv(file: Path, rows: Sequence[Row], constant: Row) -> None:
+    """One line per row, with the same device and version columns on each."""
+    with file.open("w", newline="") as out:
+        writer = csv.DictWriter(out, [*rows[0], *constant])
+        writer.writeheader()
+        writer.writerows(dict(row) | dict(constant) for row in rows)
