@@ -133,8 +133,8 @@ def _load(op: str, backend: str) -> str | None:
     try:
         import_module(_module(op, backend))
     except ImportError as error:
-        hint = " (reinstall without SPROUT_NO_NATIVE)" if backend == "native" else ""
-        return f"{error}{hint}"
+        built = "the native library is not built, reinstall without SPROUT_NO_NATIVE: "
+        return f"{built if backend == 'native' else ''}{error}"
     return None
 
 
@@ -161,7 +161,7 @@ def _interpreting() -> bool:
 
 @cache
 def _warn_once(backend: str, why: str) -> None:
-    warnings.warn(f"sprout: {backend} kernels are unavailable, running slower ones: {why}", stacklevel=5)
+    warnings.warn(f"{backend} kernels are unavailable, slower ones run instead: {why}", stacklevel=5)
 
 
 @cache

@@ -2,8 +2,14 @@
 #include <nanobind/nanobind.h>
 
 void bind_decode_attention(nanobind::module_&);
+void bind_rms_norm(nanobind::module_&);
+void bind_rotary(nanobind::module_&);
+void bind_swiglu(nanobind::module_&);
 
 NB_MODULE(_native, m) {
     m.doc() = "Native CPU kernels";
     bind_decode_attention(m);
+    bind_rms_norm(m);
+    bind_rotary(m);
+    bind_swiglu(m);
 }

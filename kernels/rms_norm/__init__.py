@@ -14,16 +14,18 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
     Args:
         x: [..., H] floating point, any strides.
-        weight: [H].
+        weight: [H], in the dtype of x.
         eps: added to the mean square before the inverse square root.
 
     Returns:
-        [..., H] in the promoted dtype of x and weight.
+        [..., H] in the dtype of x.
 
     Raises:
-        ValueError: weight is not [H].
+        ValueError: weight is not [H] in the dtype of x.
     """
-    if weight.shape != x.shape[-1:]:
-        raise ValueError(f"rms_norm: weight must be [{x.shape[-1]}], not {list(weight.shape)}")
+    if weight.shape != x.shape[-1:] or weight.dtype != x.dtype:
+        raise ValueError(
+            f"rms_norm: weight must be [{x.shape[-1]}] {x.dtype}, not {list(weight.shape)} {weight.dtype}"
+        )
     normalised: Tensor = resolve("rms_norm", x)(x, weight, eps)
     return normalised

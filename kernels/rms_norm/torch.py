@@ -21,8 +21,7 @@ class _RMSNorm(torch.autograd.Function):
         norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
         inverse_rms = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, inverse_rms)
-        normalised = (wide * inverse_rms).to(x.dtype)
-        return normalised.mul_(weight) if weight.dtype == x.dtype else normalised * weight
+        return (wide * inverse_rms).to(x.dtype).mul_(weight)
 
     @staticmethod
     @once_differentiable
@@ -33,12 +32,12 @@ class _RMSNorm(torch.autograd.Function):
         grad = grad_out.to(inverse_rms.dtype).reshape(-1, H)
         scale = inverse_rms.reshape(-1, 1)
         product = grad * wide
+        # d(x_i) = s (w_i g_i - x_i s^2 mean(w g x)), with s = 1 / rms(x)
+        projection = torch.mv(product, wide_weight).unsqueeze_(1).mul_(scale.pow(3)).div_(-H)
         grad_x = grad_weight = None
         if ctx.needs_input_grad[1]:
-            grad_weight = torch.mv(product.T, scale[:, 0]).to(weight.dtype)
+            grad_weight = product.mul_(scale).sum(0).to(weight.dtype)
         if ctx.needs_input_grad[0]:
-            # d(x_i) = s (w_i g_i - x_i s^2 mean(w g x)), with s = 1 / rms(x)
-            projection = torch.mv(product, wide_weight).unsqueeze_(1).mul_(scale.pow(3)).div_(-H)
             grad_x = torch.mul(grad, wide_weight, out=product).mul_(scale).addcmul_(wide, projection)
             grad_x = grad_x.view(x.shape).to(x.dtype)
         return grad_x, grad_weight, None

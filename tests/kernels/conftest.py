@@ -1,6 +1,7 @@
 """Shared by the kernel tests: NaN-poisoned buffers, and the accuracy rule every op is held to."""
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -17,15 +18,25 @@ def poisoned_memory() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.fixture
-def backend() -> str:
-    """The fast path of an op on float32 CPU tensors."""
-    return "torch"
+@pytest.fixture(params=["native", "torch"])
+def cpu_backend(request: pytest.FixtureRequest) -> str:
+    """Each fast backend of float32 CPU tensors."""
+    return _built(request.param)
 
 
-@pytest.fixture
-def backend_float64() -> str:
-    return "torch"
+@pytest.fixture(
+    params=[("native", "float32"), ("torch", "float32"), ("torch", "bfloat16"), ("torch", "float16")]
+)
+def cpu_path(request: pytest.FixtureRequest) -> tuple[str, torch.dtype]:
+    """Each fast backend of CPU tensors with each dtype it takes, but float64."""
+    backend, dtype = request.param
+    return _built(backend), getattr(torch, dtype)
+
+
+def _built(backend: str) -> str:
+    if backend == "native" and find_spec("sprout.kernels._native") is None:
+        pytest.skip("the native kernels are not built")
+    return backend
 
 
 @pytest.fixture

@@ -90,6 +90,7 @@ def test_interpreter_refuses_cuda_tensors(monkeypatch):
 
 def test_missing_native_library_warns_once_and_runs_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "sprout.kernels._native", None)
+    monkeypatch.delattr("sprout.kernels._native", raising=False)
     monkeypatch.delitem(sys.modules, "sprout.kernels.decode_attention.native", raising=False)
     with pytest.warns(UserWarning, match="native kernels are unavailable.*SPROUT_NO_NATIVE"):
         assert chosen("decode_attention", torch.zeros(1)) == "torch"

@@ -48,41 +48,41 @@ def ancestry(parents, row):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("heads", [(1, 1), (4, 2), (5, 1), (6, 6), (9, 3)], ids=str)
-def test_heads(assert_accurate, backend, heads, dtype):
+def test_heads(assert_accurate, heads, dtype):
     intervals = tree(random_parents(60, 0.1, 0))
     attend = lambda q, k, v: tree_attention(q, k, v, intervals)  # noqa: E731
-    assert_accurate("tree_attention", backend, attend, inputs(60, 60, *heads, 16, dtype))
+    assert_accurate("tree_attention", "torch", attend, inputs(60, 60, *heads, 16, dtype))
 
 
 @pytest.mark.parametrize("D", [1, 16, 80, 96, 256])
-def test_head_sizes(assert_accurate, backend, D):
+def test_head_sizes(assert_accurate, D):
     intervals = tree(random_parents(40, 0.2, 1))
     attend = lambda q, k, v: tree_attention(q, k, v, intervals)  # noqa: E731
-    assert_accurate("tree_attention", backend, attend, inputs(40, 40, 4, 2, D))
+    assert_accurate("tree_attention", "torch", attend, inputs(40, 40, 4, 2, D))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 127, 128, 129, 257, 400])
 @pytest.mark.parametrize("branching", [0.0, 0.02, 0.5])
-def test_row_counts(assert_accurate, backend, rows, branching):
+def test_row_counts(assert_accurate, rows, branching):
     intervals = tree(random_parents(rows, branching, rows))
     attend = lambda q, k, v: tree_attention(q, k, v, intervals, 0.3)  # noqa: E731
-    assert_accurate("tree_attention", backend, attend, inputs(rows, rows, 2, 1, 16))
+    assert_accurate("tree_attention", "torch", attend, inputs(rows, rows, 2, 1, 16))
 
 
 @pytest.mark.parametrize("peak", [30.0, 1e4])
-def test_peaked_softmax(assert_accurate, backend, peak):
+def test_peaked_softmax(assert_accurate, peak):
     def attend(q, k, v):
         return tree_attention(q, k * peak, v, intervals)
 
     intervals = tree(random_parents(150, 0.05, 2))
     q, k, v = inputs(150, 150, 2, 2, 16)
     k = k / k.norm(dim=-1, keepdim=True) * 0.1
-    assert_accurate("tree_attention", backend, attend, [q, k, v])
+    assert_accurate("tree_attention", "torch", attend, [q, k, v])
 
 
-def test_causal_equals_torch(backend):
+def test_causal_equals_torch():
     q, k, v = inputs(200, 200, 4, 2, 32)
-    with use_backend(tree_attention=backend):
+    with use_backend(tree_attention="torch"):
         out, lse = tree_attention(q, k, v, Intervals.causal(200))
     heads = [x.transpose(0, 1)[None] for x in (q, k, v)]
     wanted = scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)[0].transpose(0, 1)
@@ -112,69 +112,69 @@ def test_forest_equals_unshared_sequences(name, rows, branching, seed):
     torch.testing.assert_close(gradients, wanted, rtol=0, atol=1e-11)
 
 
-def test_exact_gradients(backend_float64):
+def test_exact_gradients():
     intervals = tree([-1, 0, 1, 1, 3, 0, -1, 6])
     leaves = [x.double().requires_grad_() for x in inputs(8, 8, 4, 2, 3)]
-    with use_backend(tree_attention=backend_float64):
+    with use_backend(tree_attention="torch"):
         assert torch.autograd.gradcheck(lambda q, k, v: tree_attention(q, k, v, intervals)[0], leaves)
 
 
-def test_two_thousand_branches_of_one_row(assert_accurate, backend):
+def test_two_thousand_branches_of_one_row(assert_accurate):
     intervals = tree([-1] + [0] * 2000)
     attend = lambda q, k, v: tree_attention(q, k, v, intervals)  # noqa: E731
-    assert_accurate("tree_attention", backend, attend, inputs(2001, 2001, 1, 1, 8))
+    assert_accurate("tree_attention", "torch", attend, inputs(2001, 2001, 1, 1, 8))
     assert sum(len(block.keys) for block in intervals.plan.blocks) < 2100
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (0, 4), (4, 0)], ids=str)
-def test_empty(assert_accurate, backend, sizes):
+def test_empty(assert_accurate, sizes):
     R, S = sizes
     keys = torch.arange(S, dtype=torch.int32)
     intervals = Intervals(torch.arange(R, dtype=torch.int32), keys, keys + 9)
     attend = lambda q, k, v: tree_attention(q, k, v, intervals)  # noqa: E731
-    assert_accurate("tree_attention", backend, attend, inputs(R, S, 4, 2, 8))
-    with use_backend(tree_attention=backend):
+    assert_accurate("tree_attention", "torch", attend, inputs(R, S, 4, 2, 8))
+    with use_backend(tree_attention="torch"):
         out, lse = attend(*inputs(R, S, 4, 2, 8))
     assert torch.equal(out, torch.zeros(R, 4, 8)) and torch.equal(lse, torch.full((R, 4), -math.inf))
 
 
-def test_query_that_sees_nothing(assert_accurate, backend):
+def test_query_that_sees_nothing(assert_accurate):
     intervals = Intervals(
         *(torch.tensor(x, dtype=torch.int32) for x in ([0, 5, 70, 2], [0, 2, 5], [1, 3, 6]))
     )
     attend = lambda q, k, v: tree_attention(q, k, v, intervals)  # noqa: E731
-    assert_accurate("tree_attention", backend, attend, inputs(4, 3, 2, 1, 8))
+    assert_accurate("tree_attention", "torch", attend, inputs(4, 3, 2, 1, 8))
     q, k, v = (x.requires_grad_() for x in inputs(4, 3, 2, 1, 8))
-    with use_backend(tree_attention=backend):
+    with use_backend(tree_attention="torch"):
         out, lse = attend(q, k, v)
     out.sum().backward()
     assert not out[2].any() and lse[2].isneginf().all() and not q.grad[2].any()
     assert all(x.grad.isfinite().all() for x in (q, k, v))
 
 
-def test_queries_in_any_order_and_fewer_than_keys(assert_accurate, backend):
+def test_queries_in_any_order_and_fewer_than_keys(assert_accurate):
     full = tree(random_parents(300, 0.03, 4))
     chosen = torch.randperm(300, generator=torch.Generator().manual_seed(0))[:170]
     some = Intervals(full.query_enter[chosen], full.key_enter, full.key_exit)
     attend = lambda q, k, v: tree_attention(q, k, v, some)  # noqa: E731
     q, k, v = inputs(300, 300, 4, 2, 16)
-    assert_accurate("tree_attention", backend, attend, [q[chosen], k, v])
-    with use_backend(tree_attention=backend):
+    assert_accurate("tree_attention", "torch", attend, [q[chosen], k, v])
+    with use_backend(tree_attention="torch"):
         torch.testing.assert_close(attend(q[chosen], k, v)[0], tree_attention(q, k, v, full)[0][chosen])
 
 
-def test_views_of_a_fused_projection(assert_accurate, backend):
+def test_views_of_a_fused_projection(assert_accurate):
     def attend(projection):
         return tree_attention(*projection.view(50, 10, 16).split((6, 2, 2), dim=1), intervals)
 
     intervals = tree(random_parents(50, 0.1, 5))
-    assert_accurate("tree_attention", backend, attend, [random(50, 160)])
+    assert_accurate("tree_attention", "torch", attend, [random(50, 160)])
 
 
-def test_broadcast_upstream_and_two_backwards(backend):
+def test_broadcast_upstream_and_two_backwards():
     intervals = tree(random_parents(30, 0.1, 6))
     leaves = [x.requires_grad_() for x in inputs(30, 30, 4, 2, 8)]
-    with use_backend(tree_attention=backend):
+    with use_backend(tree_attention="torch"):
         total = tree_attention(*leaves, intervals)[0].sum()
     total.backward(retain_graph=True)
     first = [x.grad.clone() for x in leaves]

@@ -1,0 +1,43 @@
+"""Native CPU path of `rotary` (native.cpp), float32."""
+
+from typing import Any
+
+import torch
+from sprout.kernels import _native
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """q [R, Hq, D], k [R, Hkv, D], cos and sin [R, D/2] -> (q, k) rotated."""
+    rotated: tuple[Tensor, Tensor] = _Rotary.apply(q, k, cos, sin)
+    return rotated
+
+
+class _Rotary(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(cos, sin)
+        ctx.set_materialize_grads(False)
+        return _rotate(q, cos, sin, 1), _rotate(k, cos, sin, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad_q: Tensor | None, grad_k: Tensor | None
+    ) -> tuple[Tensor | None, Tensor | None, None, None]:
+        cos, sin = ctx.saved_tensors
+        grads = [None if grad is None else _rotate(grad, cos, sin, -1) for grad in (grad_q, grad_k)]
+        return grads[0], grads[1], None, None
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor, direction: int) -> Tensor:
+    out = torch.empty(x.shape, dtype=x.dtype)
+    _native.rotary(*(_array(t) for t in (x, cos, sin, out)), direction, torch.get_num_threads())
+    return out
+
+
+def _array(x: Tensor) -> Any:
+    """As a NumPy float32 array whose last dimension is contiguous; shares memory if x is like that."""
+    x = x.detach().to(torch.float32)
+    return (x if x.stride(-1) == 1 else x.contiguous()).numpy()

@@ -1,0 +1,32 @@
+"""Native CPU path of `swiglu` (native.cpp), float32."""
+
+from typing import Any
+
+import torch
+from sprout.kernels import _native
+from sprout.kernels.arrays import rows
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """gate, up [R, I] -> [R, I]."""
+    out: Tensor = _SwiGLU.apply(gate, up)
+    return out
+
+
+class _SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up)
+        out = torch.empty(gate.shape, dtype=gate.dtype)
+        _native.swiglu_forward(*(rows(x) for x in (gate, up, out)), torch.get_num_threads())
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up = ctx.saved_tensors
+        grads = torch.empty(gate.shape, dtype=gate.dtype), torch.empty(gate.shape, dtype=gate.dtype)
+        _native.swiglu_backward(*(rows(x) for x in (grad, gate, up, *grads)), torch.get_num_threads())
+        return grads
