@@ -1,4 +1,4 @@
-"""Tensors as the NumPy arrays that the native kernels read and write (cheaper to pass than DLPack capsules)."""
+"""Tensors as the NumPy arrays that native kernels read and write: cheaper to pass than DLPack capsules."""
 
 from typing import Any
 
