@@ -20,8 +20,8 @@ def policy_loss(
     """See `sprout.kernels.policy_loss`."""
     c = coefficients
     wide = torch.promote_types(logprob.dtype, torch.float32)
-    w = weight.to(wide)
-    u = w if opd_weight is None else opd_weight.to(wide)
+    w = weight.detach().to(wide)
+    u = w if opd_weight is None else opd_weight.detach().to(wide)
 
     def at(weights: Tensor, x: Tensor | None) -> Tensor:
         """`x`, or the policy's own log-prob if absent; 0 at tokens of weight 0, whatever they hold."""
@@ -29,7 +29,8 @@ def policy_loss(
 
     policy, old, ref = at(w, logprob), at(w, old_logprob).detach(), at(w, ref_logprob).detach()
     A = at(w, advantage).detach()
-    ratio = (policy - old).clamp(-RATIO_CLAMP, RATIO_CLAMP).exp()
+    log_ratio = policy - old
+    ratio = log_ratio.clamp(-RATIO_CLAMP, RATIO_CLAMP).exp()
     unclipped, clipped = -A * ratio, -A * ratio.clamp(1 - c.clip_low, 1 + c.clip_high)
     surrogate = torch.where(clipped > unclipped, clipped, unclipped)
     too_high = (A < 0) & (surrogate > -A * c.dual_clip)
@@ -49,7 +50,7 @@ def policy_loss(
     for coefficient, term in ((c.kl, kl), (-c.entropy, bonus), (c.opd, opd), (c.skill_kl, skill_kl)):
         if coefficient != 0:
             loss = loss + coefficient * term
-    cut = (clipped > unclipped) | too_high
+    cut = (clipped > unclipped) | too_high | (log_ratio.abs() > RATIO_CLAMP)
     scalars = (x.detach() for x in (pg, kl, bonus, opd, skill_kl))
     return loss, PolicyLossTerms(ratio.detach(), cut, k3.detach(), delta, gate, *scalars)
 

@@ -44,7 +44,7 @@ class PolicyLossTerms:
     """
 
     ratio: Tensor  # exp(logprob - old_logprob)
-    clipped: Tensor  # bool: a clip (either one) cut the policy gradient
+    clipped: Tensor  # bool: a bound of the ratio cut the policy gradient
     k3: Tensor  # estimate of KL(policy || reference)
     delta: Tensor  # skill_logprob - logprob
     gate: Tensor  # sigmoid(beta * delta)

@@ -83,11 +83,12 @@ class _Weighted:
     def total(self, x: Tensor) -> Tensor:
         return (self.weight * x).sum()
 
-    def importance(self, old: Tensor | None, clamp: float) -> Tensor:
-        """exp(logprob - old), the exponent clamped; exactly 1 without `old`."""
+    def importance(self, old: Tensor | None, clamp: float) -> tuple[Tensor, Tensor]:
+        """exp(logprob - old) and where its exponent had to be clamped; exactly 1 without `old`."""
         if old is None:
-            return torch.ones_like(self.logprob)
-        return (self.logprob - self.keep(old)).clamp_(-clamp, clamp).exp_()
+            return torch.ones_like(self.logprob), torch.zeros_like(self.alive)
+        log_ratio = self.logprob - self.keep(old)
+        return log_ratio.clamp(-clamp, clamp).exp_(), log_ratio.abs() > clamp
 
     def k3(self, other: Tensor | None, clamp: float) -> tuple[Tensor, Tensor]:
         """k3(logprob, other) and its derivative, both 0 without `other`."""
@@ -105,11 +106,11 @@ def _policy_gradient(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Ratio [M], whether a clip cut the gradient [M], the weighted sum, and its slope [M]."""
     gain = -rl.keep(advantage)
-    ratio = rl.importance(old_logprob, RATIO_CLAMP)
+    ratio, too_far = rl.importance(old_logprob, RATIO_CLAMP)
     unclipped, clipped = gain * ratio, gain * ratio.clamp(1 - c.clip_low, 1 + c.clip_high)
     surrogate = torch.maximum(unclipped, clipped)
     too_high = (gain > 0) & (surrogate > gain * c.dual_clip)
-    cut = (clipped > unclipped) | too_high
+    cut = (clipped > unclipped) | too_high | too_far
     surrogate = torch.where(too_high, gain * c.dual_clip, surrogate)
     return ratio, cut, rl.total(surrogate), torch.where(cut, 0, rl.weight * unclipped)
 
@@ -124,7 +125,7 @@ def _distillation(
     delta = taught.keep(skill_logprob) - taught.logprob
     gate = torch.sigmoid(c.beta * delta)
     pull = gate - c.opd_center
-    rho = taught.importance(old_logprob, RHO_CLAMP)
+    rho, _ = taught.importance(old_logprob, RHO_CLAMP)
     k3, k3_slope = taught.k3(skill_logprob, c.k3_clamp)
     slope = -c.opd * (taught.weight * pull) if c.opd != 0 else torch.zeros_like(delta)
     if c.skill_kl != 0:
