@@ -66,11 +66,11 @@ class BaseSection(Section):
     layers: Count = 4
     hidden_size: Count = 128
     intermediate_size: Count = 384
-    heads: Count = 4
-    kv_heads: Count = 2
-    steps: Count = 6000
-    episodes_per_step: Count = Field(default=16, description="scripted episodes with skill branches")
-    transcripts_per_step: CountOrZero = Field(default=4, description="transcripts with reading questions")
+    heads: Count = 8
+    kv_heads: Count = 4
+    steps: Count = 2200
+    episodes_per_step: Count = Field(default=8, description="scripted episodes with skill branches")
+    transcripts_per_step: CountOrZero = Field(default=3, description="transcripts with reading questions")
     lr: Positive = 2e-3
     muon_lr: Positive = 0.02
     weight_decay: NonNegative = 0.01
