@@ -5,12 +5,11 @@ from typing import Any
 from torch import Tensor
 
 
+def array(x: Tensor) -> Any:
+    """x with a contiguous last dimension; shares its memory if it is like that already."""
+    return (x if x.stride(-1) == 1 else x.contiguous()).detach().numpy()
+
+
 def rows(x: Tensor) -> Any:
     """[..., H] as a matrix whose rows are contiguous; shares the memory of a contiguous x."""
-    matrix = x.detach().reshape(-1, x.shape[-1])
-    return (matrix if matrix.stride(1) == 1 else matrix.contiguous()).numpy()
-
-
-def vector(x: Tensor) -> Any:
-    """All elements in order; shares the memory of a contiguous x."""
-    return x.detach().reshape(-1).contiguous().numpy()
+    return array(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]))

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from sprout.kernels import _native
-from sprout.kernels.arrays import rows, vector
+from sprout.kernels.arrays import array, rows
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -14,6 +14,8 @@ SHARE = 128
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [..., H], weight [H] -> [..., H]."""
+    if not torch.is_grad_enabled():
+        return _forward(x, weight, eps)[0]
     out: Tensor = _RMSNorm.apply(x, weight, eps)
     return out
 
@@ -21,10 +23,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        out, inverse_rms = torch.empty(x.shape, dtype=x.dtype), torch.empty(x.shape[:-1], dtype=x.dtype)
-        _native.rms_norm_forward(
-            rows(x), vector(weight), eps, rows(out), vector(inverse_rms), torch.get_num_threads()
-        )
+        out, inverse_rms = _forward(x, weight, eps)
         ctx.save_for_backward(x, weight, inverse_rms)
         return out
 
@@ -32,15 +31,26 @@ class _RMSNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, inverse_rms = ctx.saved_tensors
-        grad_x = torch.empty(x.shape, dtype=x.dtype)
-        shares = torch.empty(inverse_rms.numel() // SHARE + 1, x.shape[-1])
+        grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
+        shares = x.new_empty(len(inverse_rms) // SHARE + 1, x.shape[-1])
         _native.rms_norm_backward(
             rows(grad),
             rows(x),
-            vector(weight),
-            vector(inverse_rms),
+            array(weight),
+            array(inverse_rms),
             rows(grad_x),
             rows(shares),
             torch.get_num_threads(),
         )
         return grad_x, shares.sum(0), None
+
+
+def _forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The normalised x, and 1 / rms of its rows, flattened."""
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    matrix = rows(x)
+    inverse_rms = x.new_empty(len(matrix))
+    _native.rms_norm_forward(
+        matrix, array(weight), eps, rows(out), array(inverse_rms), torch.get_num_threads()
+    )
+    return out, inverse_rms

@@ -4,12 +4,16 @@ from typing import Any
 
 import torch
 from sprout.kernels import _native
+from sprout.kernels.arrays import array
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """q [R, Hq, D], k [R, Hkv, D], cos and sin [R, D/2] -> (q, k) rotated."""
+    cos, sin = cos.to(torch.float32), sin.to(torch.float32)
+    if not torch.is_grad_enabled():
+        return _rotate(q, cos, sin, 1), _rotate(k, cos, sin, 1)
     rotated: tuple[Tensor, Tensor] = _Rotary.apply(q, k, cos, sin)
     return rotated
 
@@ -32,12 +36,6 @@ class _Rotary(torch.autograd.Function):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor, direction: int) -> Tensor:
-    out = torch.empty(x.shape, dtype=x.dtype)
-    _native.rotary(*(_array(t) for t in (x, cos, sin, out)), direction, torch.get_num_threads())
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    _native.rotary(array(x), array(cos), array(sin), array(out), direction, torch.get_num_threads())
     return out
-
-
-def _array(x: Tensor) -> Any:
-    """As a NumPy float32 array whose last dimension is contiguous; shares memory if x is like that."""
-    x = x.detach().to(torch.float32)
-    return (x if x.stride(-1) == 1 else x.contiguous()).numpy()

@@ -11,6 +11,8 @@ from torch.autograd.function import once_differentiable
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """gate, up [R, I] -> [R, I]."""
+    if not torch.is_grad_enabled():
+        return _forward(gate, up)
     out: Tensor = _SwiGLU.apply(gate, up)
     return out
 
@@ -19,14 +21,22 @@ class _SwiGLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
-        out = torch.empty(gate.shape, dtype=gate.dtype)
-        _native.swiglu_forward(*(rows(x) for x in (gate, up, out)), torch.get_num_threads())
-        return out
+        return _forward(gate, up)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         gate, up = ctx.saved_tensors
-        grads = torch.empty(gate.shape, dtype=gate.dtype), torch.empty(gate.shape, dtype=gate.dtype)
+        grads = _empty(gate), _empty(gate)
         _native.swiglu_backward(*(rows(x) for x in (grad, gate, up, *grads)), torch.get_num_threads())
         return grads
+
+
+def _forward(gate: Tensor, up: Tensor) -> Tensor:
+    out = _empty(gate)
+    _native.swiglu_forward(rows(gate), rows(up), rows(out), torch.get_num_threads())
+    return out
+
+
+def _empty(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
