@@ -1,9 +1,8 @@
 """Native CPU path of `decode_attention` (native.cpp), float32."""
 
 import torch
-from torch import Tensor
-
 from sprout.kernels import _native
+from torch import Tensor
 
 
 def decode_attention(

@@ -60,7 +60,7 @@ def _attend(
         decay, peak = (peak - new_peak).exp(), new_peak
         mass = decay * mass + weights.sum(dim=3, keepdim=True)
         out = decay * out + weights @ v.masked_fill(beyond.mT, 0)
-    return torch.where(mass > 0, out / mass, 0).flatten(1, 2)
+    return torch.where(mass == 0, 0, out / mass).flatten(1, 2)
 
 
 def _gather(cache: Tensor, pages: Tensor, step: int) -> Tensor:
