@@ -145,7 +145,7 @@ def bench(context: typer.Context) -> None:
 
 
 class Interrupted(BaseException):
-    """Ctrl-C. Unlike KeyboardInterrupt it passes through the command parser, which would end it with code 1."""
+    """Ctrl-C. Unlike KeyboardInterrupt it passes the command parser, which would end it with code 1."""
 
 
 def main() -> NoReturn:

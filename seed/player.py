@@ -58,8 +58,9 @@ class Player:
         self.policy, self.config, self.console = policy, config, console
         self.environment = environment_class(config.env.name)
         self.generator = policy.generator(config)
+        self._sample: Any = make_env(config.env.name, **config.env.options)  # for questions about tasks
         self._rollouts = Rollouts(
-            self.generator, policy.chat, lambda: make_env(config.env.name, **config.env.options), config
+            self.generator, policy.chat, lambda: self.environment(**config.env.options), config
         )
 
     def rollout(self, tasks: Sequence[Task], members: int, update: int) -> RolloutResult:
@@ -126,14 +127,13 @@ class Player:
 
     def skills_right(self, trajectories: Sequence[Trajectory], skills: Sequence[Skill]) -> float | None:
         """Share of skills that the environment confirms (no invalid one); None if it cannot tell."""
-        environment = make_env(self.config.env.name, **self.config.env.options)
-        check: Callable[[str], bool] | None = getattr(environment, "skill_is_right", None)
+        check: Callable[[str], bool] | None = getattr(self._sample, "skill_is_right", None)
         if check is None or not skills:
             return None
         right = 0
         for trajectory, skill in zip(trajectories, skills, strict=True):
             if skill.valid:
-                environment.reset(seed=trajectory.seed, options={"split": trajectory.split})
+                self._sample.reset(seed=trajectory.seed, options={"split": trajectory.split})
                 right += check(skill.text)
         return right / len(skills)
 
@@ -144,18 +144,17 @@ class Player:
     def _given(self, tasks: Sequence[Task], shown: Shown) -> dict[int, Skill]:
         if shown == "none":
             return {}
-        environment = make_env(self.config.env.name, **self.config.env.options)
-        if shown == "oracle" and not hasattr(environment, "oracle_skill"):
+        if shown == "oracle" and not hasattr(self._sample, "oracle_skill"):
             raise ValueError(f"eval.skill: environment {self.config.env.name!r} has no oracle_skill")
         skills = {}
         for task in tasks:
-            _, info = environment.reset(seed=task.seed, options={"split": task.split})
-            skills[task.seed] = self._skill(environment, info["family"], shown)
+            _, info = self._sample.reset(seed=task.seed, options={"split": task.split})
+            skills[task.seed] = self._skill(info["family"], shown)
         return skills
 
-    def _skill(self, environment: Any, family: str, shown: Shown) -> Skill:
+    def _skill(self, family: str, shown: Shown) -> Skill:
         if shown == "oracle":
-            return Skill(text=environment.oracle_skill(), analyzer="oracle")
+            return Skill(text=self._sample.oracle_skill(), analyzer="oracle")
         static = self.analyzer("static")
         assert isinstance(static, StaticAnalyzer)
         return static.skill(family)

@@ -7,8 +7,8 @@ follow a skill while it learns to write one.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,17 @@ from sprout.seed.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Pairs:
-    """Trajectories with valid skills, split by task; turns are (analyzer's prompt, skill as JSON)."""
+    """Stage 1's material, split by task; turns are (analyzer's prompt, skill as JSON).
 
-    train: list[Turn]
-    held_out: list[Turn]
-    held_out_trajectories: list[Trajectory]
-    invalid: int
-    too_long: int
+    held_out_trajectories are all those of the held-out tasks, whether they make a pair or not.
+    left_out counts trajectories: `invalid` has no valid skill, `unreadable` a response that the tokenizer
+    cannot encode again as text, `too_long` exceeds sft.max_tokens.
+    """
+
+    train: list[Turn] = field(default_factory=list)
+    held_out: list[Turn] = field(default_factory=list)
+    held_out_trajectories: list[Trajectory] = field(default_factory=list)
+    left_out: dict[str, int] = field(default_factory=lambda: dict(invalid=0, unreadable=0, too_long=0))
 
 
 def run_stage(run: Run) -> Result:
@@ -57,8 +61,7 @@ def run_stage(run: Run) -> Result:
     policy.save(run.folder.stage1_model)
     result = {
         "pairs": len(pairs.train),
-        "pairs_invalid": pairs.invalid,
-        "pairs_too_long": pairs.too_long,
+        **{f"pairs_{reason}": count for reason, count in pairs.left_out.items()},
         "held_out_loss_before": before,
         "held_out_loss": supervised_loss(policy.decoder, pairs.held_out, rows) if pairs.held_out else 0.0,
         **skill_quality(player, pairs.held_out_trajectories),
@@ -72,34 +75,37 @@ def run_stage(run: Run) -> Result:
 def skill_pairs(
     trajectories: Sequence[Trajectory], policy: Policy, environment: Any, config: Config
 ) -> Pairs:
-    """The pairs of all trajectories. Raises ValueError when none is left to train on."""
+    """The pairs of all trajectories, held out by task. Raises ValueError when none is left to train on."""
+    instructions = instructions_of(environment)
     held_out_tasks = held_out(sorted({t.seed for t in trajectories}), config)
-    pairs = Pairs([], [], [], 0, 0)
-    invalid = too_long = 0
+    pairs = Pairs()
     for trajectory in trajectories:
-        if trajectory.skill is None or not trajectory.skill.valid:
-            invalid += 1
-            continue
-        turn = skill_turn(
-            trajectory,
-            trajectory.skill,
-            policy.chat,
-            instructions_of(environment),
-            config.analyzer.terminal_observation,
-        )
-        if len(turn.context) + len(turn.action) > config.sft.max_tokens:
-            too_long += 1
-        elif trajectory.seed in held_out_tasks:
-            pairs.held_out.append(turn)
-            pairs.held_out_trajectories.append(trajectory)
+        is_held_out = trajectory.seed in held_out_tasks
+        pairs.held_out_trajectories.extend([trajectory] if is_held_out else [])
+        turn = _pair(trajectory, policy, instructions, config)
+        if isinstance(turn, str):
+            pairs.left_out[turn] += 1
         else:
-            pairs.train.append(turn)
+            (pairs.held_out if is_held_out else pairs.train).append(turn)
     if not pairs.train:
-        raise ValueError(
-            f"no skill pair is left for Stage 1: of {len(trajectories)} trajectories {invalid} have no valid "
-            f"skill and {too_long} exceed sft.max_tokens = {config.sft.max_tokens}"
+        reasons = ", ".join(f"{count} {reason}" for reason, count in pairs.left_out.items())
+        raise ValueError(f"no skill pair is left for Stage 1 of {len(trajectories)} trajectories: {reasons}")
+    return pairs
+
+
+def _pair(
+    trajectory: Trajectory, policy: Policy, instructions: Mapping[str, str], config: Config
+) -> Turn | str:
+    """The pair of a trajectory, or why it has none."""
+    if trajectory.skill is None or not trajectory.skill.valid:
+        return "invalid"
+    try:
+        turn = skill_turn(
+            trajectory, trajectory.skill, policy.chat, instructions, config.analyzer.terminal_observation
         )
-    return Pairs(pairs.train, pairs.held_out, pairs.held_out_trajectories, invalid, too_long)
+    except ValueError:
+        return "unreadable"
+    return turn if len(turn.context) + len(turn.action) <= config.sft.max_tokens else "too_long"
 
 
 def held_out(tasks: Sequence[int], config: Config) -> set[int]:
