@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     import torch
+
     from sprout.bench.table import Row
 
 bench_app = typer.Typer(

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
 from sprout.engine.model import Decoder, ModelConfig
 from sprout.engine.weights import load_model
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 SMALL: dict[str, Any] = {
     "hidden_size": 256,

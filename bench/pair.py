@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
+
 from sprout.bench.measure import Ceilings, Timing, interleaved, peak_mb
 from sprout.bench.models import as_transformers
 from sprout.bench.peers import TransformersUpdate
@@ -23,7 +25,6 @@ from sprout.engine.forest import Forest, Turn
 from sprout.engine.model import Decoder, ModelConfig
 from sprout.engine.update import UpdateSettings, policy_update, score_turns
 from sprout.kernels import PolicyLossCoefficients
-from torch import nn
 
 OURS, PER_TURN, WHOLE = "sprout", "transformers, per turn", "transformers, whole trajectory"
 COEFFICIENTS = PolicyLossCoefficients(opd=0.5)
@@ -181,6 +182,7 @@ def _from_scratch(provider: Provider) -> Callable[[], object]:
 
 if __name__ == "__main__":
     import typer
+
     from sprout.bench.cli import pair
 
     typer.run(pair)

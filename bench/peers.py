@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
 from sprout.bench.workload import Trajectory
 from sprout.engine.forest import Ids, Turn
 from sprout.kernels import PolicyLossCoefficients, policy_loss
-from torch import Tensor
-from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)

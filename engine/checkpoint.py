@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+
 from sprout.engine import parallel
 from sprout.engine.files import fresh_folder, is_disk_full, replace_file, swap_folder
 from sprout.engine.model import Decoder
 from sprout.engine.optimizer import Optimizer
 from sprout.engine.weights import cut_shards, read_weights, save_model, weight_bytes
-from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 SCHEMA_VERSION = 1
 MARKER = "COMPLETE"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from sprout.engine.forest import Forest
 from sprout.engine.model import Decoder
 from sprout.kernels import selected_logprob
-from torch import Tensor
 
 
 @dataclass(frozen=True)

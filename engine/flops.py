@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
 from sprout.engine.forest import Forest
 from sprout.engine.model import ModelConfig
 

@@ -22,6 +22,7 @@ import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from sprout.kernels.tree_attention.intervals import Intervals
 
 Ids = NDArray[np.int64]

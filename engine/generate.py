@@ -26,6 +26,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
+
 from sprout.engine.model import Decoder
 from sprout.engine.pages import PageAllocator, PagedCache, Pages
 from sprout.engine.rng import derive_key
@@ -43,7 +45,6 @@ from sprout.engine.sequences import (
     plan_step,
 )
 from sprout.kernels import sample
-from torch import Tensor
 
 Ids: TypeAlias = Sequence[int] | Int64
 Progress: TypeAlias = Callable[[int, int], None]

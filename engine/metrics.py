@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+
 from sprout.engine import parallel
 from sprout.engine.files import replace_file
 

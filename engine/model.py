@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sprout.kernels import decode_attention, rms_norm, rotary, swiglu, tree_attention
-from sprout.kernels.tree_attention.intervals import Intervals
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from sprout.kernels import decode_attention, rms_norm, rotary, swiglu, tree_attention
+from sprout.kernels.tree_attention.intervals import Intervals
 
 if TYPE_CHECKING:
     from sprout.engine.forest import Forest

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch import Tensor, nn
+
 from sprout.engine.muon import muon_
 from sprout.engine.schedule import Schedule
 from sprout.kernels.adamw import adamw_
-from torch import Tensor, nn
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sprout.engine.model import Decoder
 from torch import Tensor
+
+from sprout.engine.model import Decoder
 
 Pages = NDArray[np.int32]
 

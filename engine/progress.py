@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
 from sprout.engine import parallel
 
 Advance = Callable[..., None]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+
 from sprout.engine import parallel
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.microbatch import split_turns

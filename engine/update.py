@@ -13,6 +13,8 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
+
 from sprout.engine import parallel
 from sprout.engine.dual import PairLogprobs, pair_logprobs
 from sprout.engine.forest import Floats, Forest, ForestStats, Turn
@@ -20,7 +22,6 @@ from sprout.engine.microbatch import split_turns
 from sprout.engine.model import Decoder
 from sprout.engine.optimizer import Optimizer
 from sprout.kernels import PolicyLossCoefficients, PolicyLossTerms, policy_loss
-from torch import Tensor
 
 Aggregation = Literal["token_mean_global", "token_mean_microbatch", "sequence_mean"]
 COMPONENTS = ("pg", "kl", "entropy", "opd", "skill_kl")

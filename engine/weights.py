@@ -18,9 +18,10 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
+
 from sprout.engine.files import fresh_folder, swap_folder
 from sprout.engine.model import Decoder, ModelConfig, RopeTable
-from torch import Tensor
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
+
 from sprout.seed.methods import method_patch
 from sprout.seed.schema import Config
 

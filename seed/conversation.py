@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+
 from sprout.engine.chat import ChatFormat
 from sprout.seed.schema import RolloutSection
 from sprout.seed.trajectory import Ids, Trajectory

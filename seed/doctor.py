@@ -7,6 +7,7 @@ from importlib import import_module
 import torch
 from rich.console import Console
 from rich.table import Table
+
 from sprout.kernels import dispatch
 from sprout.seed.config import recipe_names
 from sprout.seed.envs import known_environments

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+
 from sprout.engine.chat import ChatFormat
 from sprout.engine.generate import Completion
 from sprout.seed.conversation import Conversation

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from sprout.engine.chat import ChatFormat
 from sprout.engine.forest import Floats, Turn
 from sprout.engine.update import UpdateSettings

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rich.console import Console
+
 from sprout.engine.progress import progress
 from sprout.seed.analyzer import Analyzer
 from sprout.seed.analyzer.given import ScriptedAnalyzer, StaticAnalyzer

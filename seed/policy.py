@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+
 from sprout.engine import parallel
 from sprout.engine.chat import ChatFormat
 from sprout.engine.generate import Generator

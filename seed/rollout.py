@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import gymnasium
 import numpy as np
+
 from sprout.engine.chat import ChatFormat
 from sprout.engine.generate import Completion, Generator, Session
 from sprout.engine.rng import derive_key

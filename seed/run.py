@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+
 from sprout.seed.run_dir import RunDir, claim
 from sprout.seed.schema import Config
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+
 from sprout.engine.files import replace_file
 from sprout.seed.config import dump_config, load_config
 from sprout.seed.schema import Config

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
+
 from sprout.seed.run import STAGES, Result, Run
 from sprout.seed.run_dir import RunDir, read_json, write_json
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from sprout.kernels.dispatch import resolve
 from torch import Tensor
+
+from sprout.kernels.dispatch import resolve
 
 
 def adamw_(

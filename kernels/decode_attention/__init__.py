@@ -1,7 +1,8 @@
 """Attention of single query rows over paged keys and values."""
 
-from sprout.kernels.dispatch import resolve
 from torch import Tensor, int32
+
+from sprout.kernels.dispatch import resolve
 
 __all__ = ["decode_attention"]
 

@@ -1,8 +1,9 @@
 """Native CPU path of `decode_attention` (native.cpp), float32."""
 
 import torch
-from sprout.kernels import _native
 from torch import Tensor
+
+from sprout.kernels import _native
 
 
 def decode_attention(

@@ -1,8 +1,9 @@
 """Specification of `decode_attention`: one row at a time, its pages joined, one softmax."""
 
 import torch
-from sprout.kernels.decode_attention.checks import check_ranges
 from torch import Tensor
+
+from sprout.kernels.decode_attention.checks import check_ranges
 
 
 def decode_attention(

@@ -5,8 +5,9 @@ rows around it: spans beyond its length have weight exp(-inf) = 0 and leave its 
 """
 
 import torch
-from sprout.kernels.decode_attention.checks import check_ranges
 from torch import Tensor
+
+from sprout.kernels.decode_attention.checks import check_ranges
 
 SPAN = 256  # positions gathered at a time, rounded down to whole pages
 GATHER_BYTES = 16 * 2**20

@@ -1,8 +1,9 @@
 """The per-token epilogue of SEED: clipped GRPO, KL, entropy bonus and gated on-policy distillation."""
 
+from torch import Tensor
+
 from sprout.kernels.dispatch import resolve
 from sprout.kernels.policy_loss.terms import PolicyLossCoefficients, PolicyLossTerms
-from torch import Tensor
 
 __all__ = ["PolicyLossCoefficients", "PolicyLossTerms", "policy_loss"]
 

@@ -1,8 +1,9 @@
 """Specification of `policy_loss`: the formulas in eager torch, differentiated by autograd."""
 
 import torch
-from sprout.kernels.policy_loss.terms import RATIO_CLAMP, RHO_CLAMP, PolicyLossCoefficients, PolicyLossTerms
 from torch import Tensor
+
+from sprout.kernels.policy_loss.terms import RATIO_CLAMP, RHO_CLAMP, PolicyLossCoefficients, PolicyLossTerms
 
 
 def policy_loss(

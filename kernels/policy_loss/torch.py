@@ -7,9 +7,10 @@ backward: d(loss)/d(logprob) = c and d(loss)/d(entropy) = -entropy_coef * weight
 from typing import Any
 
 import torch
-from sprout.kernels.policy_loss.terms import RATIO_CLAMP, RHO_CLAMP, PolicyLossCoefficients, PolicyLossTerms
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from sprout.kernels.policy_loss.terms import RATIO_CLAMP, RHO_CLAMP, PolicyLossCoefficients, PolicyLossTerms
 
 
 def policy_loss(

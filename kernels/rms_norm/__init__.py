@@ -1,7 +1,8 @@
 """Root-mean-square normalisation over the last dimension."""
 
-from sprout.kernels.dispatch import resolve
 from torch import Tensor
+
+from sprout.kernels.dispatch import resolve
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:

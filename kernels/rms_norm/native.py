@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
-from sprout.kernels import _native
-from sprout.kernels.arrays import array, rows
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from sprout.kernels import _native
+from sprout.kernels.arrays import array, rows
 
 # Rows whose weight gradients are summed one after the other, before the sums are added up.
 SHARE = 128

@@ -1,7 +1,8 @@
 """Rotary position embedding of queries and keys."""
 
-from sprout.kernels.dispatch import resolve
 from torch import Tensor
+
+from sprout.kernels.dispatch import resolve
 
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
-from sprout.kernels import _native
-from sprout.kernels.arrays import array
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from sprout.kernels import _native
+from sprout.kernels.arrays import array
 
 
 def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

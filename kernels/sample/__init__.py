@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from sprout.kernels.dispatch import resolve
 from torch import Tensor, _assert_async, int64
+
+from sprout.kernels.dispatch import resolve
 
 __all__ = ["sample"]
 

@@ -1,7 +1,8 @@
 """Log-probs of chosen tokens from hidden rows and the LM head, without holding [tokens, vocabulary]."""
 
-from sprout.kernels.dispatch import resolve
 from torch import Tensor, _assert_async, int64
+
+from sprout.kernels.dispatch import resolve
 
 __all__ = ["selected_logprob"]
 

@@ -1,7 +1,8 @@
 """The gated activation of the feed-forward block."""
 
-from sprout.kernels.dispatch import resolve
 from torch import Tensor
+
+from sprout.kernels.dispatch import resolve
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:

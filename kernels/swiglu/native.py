@@ -3,10 +3,11 @@
 from typing import Any
 
 import torch
-from sprout.kernels import _native
-from sprout.kernels.arrays import rows
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from sprout.kernels import _native
+from sprout.kernels.arrays import rows
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:

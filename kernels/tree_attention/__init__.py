@@ -1,8 +1,9 @@
 """Attention over a forest: every row sees its ancestors and itself."""
 
+from torch import Tensor
+
 from sprout.kernels.dispatch import resolve
 from sprout.kernels.tree_attention.intervals import Intervals
-from torch import Tensor
 
 __all__ = ["Intervals", "tree_attention"]
 

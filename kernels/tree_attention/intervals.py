@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from sprout.kernels.tree_attention.plan import Plan
 from torch import Tensor
+
+from sprout.kernels.tree_attention.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)

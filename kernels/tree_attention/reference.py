@@ -3,8 +3,9 @@
 import math
 
 import torch
-from sprout.kernels.tree_attention.intervals import Intervals
 from torch import Tensor
+
+from sprout.kernels.tree_attention.intervals import Intervals
 
 
 def tree_attention(

@@ -8,10 +8,11 @@ is head-major, with the G query heads of a key head folded into the rows: querie
 from typing import Any
 
 import torch
-from sprout.kernels.tree_attention.intervals import Intervals
-from sprout.kernels.tree_attention.plan import Block
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from sprout.kernels.tree_attention.intervals import Intervals
+from sprout.kernels.tree_attention.plan import Block
 
 
 def tree_attention(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from sprout.engine.chat import ChatFormat
 from sprout.seed.analyzer.prompt import SKILL, SUMMARY, format_answer, view_of
 from sprout.seed.analyzer.transcript import TrajectoryView

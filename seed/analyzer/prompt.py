@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
 from sprout.engine.chat import ChatFormat
 from sprout.engine.forest import Turn
 from sprout.seed.analyzer.transcript import TrajectoryView, TranscriptStep

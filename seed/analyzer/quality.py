@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
 from sprout.seed.analyzer.policy import OVERFLOW
 from sprout.seed.trajectory import Skill, Trajectory
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+
 from sprout.seed.player import Player
 from sprout.seed.policy import load_policy
 from sprout.seed.run import Result, Run

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from sprout.engine.forest import Turn
 from sprout.engine.metrics import MetricsLogger
 from sprout.engine.optimizer import OptimizerConfig, build_optimizer

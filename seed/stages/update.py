@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from sprout.engine.metrics import Timings
 from sprout.engine.optimizer import Optimizer
 from sprout.engine.update import TurnScores, UpdateResult, policy_update, with_reference_scores

@@ -1,10 +1,11 @@
 """Chat formats against `apply_chat_template`, for templates shaped like those of the supported families."""
 
 import pytest
-from sprout.engine.chat import ChatFormat
-from sprout.engine.tokenizer import load_tokenizer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+
+from sprout.engine.chat import ChatFormat
+from sprout.engine.tokenizer import load_tokenizer
 
 CHATML = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>' + '\\n' }}
 {%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""

@@ -9,12 +9,13 @@ import subprocess
 
 import pytest
 import torch
+from tiny import tiny_decoder
+from transformers import AutoModelForCausalLM
+
 from sprout.engine import checkpoint
 from sprout.engine.checkpoint import latest, load, resolve, save, step_folder, supersede_later, verify
 from sprout.engine.optimizer import Optimizer, OptimizerConfig
 from sprout.engine.schedule import Schedule
-from tiny import tiny_decoder
-from transformers import AutoModelForCausalLM
 
 STATE = {"update": 3, "rng": {"state": 2**127 - 1, "inc": 7}, "best": 0.1 + 0.2, "note": None}
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.microbatch import split_turns
 

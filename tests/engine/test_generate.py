@@ -2,12 +2,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny import FAMILIES, tiny_decoder
+
 from sprout.engine.dual import pair_logprobs
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.generate import Generator, complete, generate
 from sprout.engine.rng import derive_key
 from sprout.kernels import sample
-from tiny import FAMILIES, tiny_decoder
 
 STOP = 7
 

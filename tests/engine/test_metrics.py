@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+
 from sprout.engine import parallel
 from sprout.engine.metrics import MetricsLogger, Timings, read_metrics
 from sprout.engine.progress import UpdateTable, progress

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from tiny import FAMILIES, as_transformers, tiny_config, tiny_decoder
+
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.model import ModelConfig
-from tiny import FAMILIES, as_transformers, tiny_config, tiny_decoder
 
 SHAPES = [dict(heads=4, kv_heads=2), dict(heads=3, kv_heads=1), dict(heads=5, kv_heads=5)]
 

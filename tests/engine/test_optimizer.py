@@ -5,10 +5,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
+
 from sprout.engine.muon import muon_, orthogonalize
 from sprout.engine.optimizer import Optimizer, OptimizerConfig, build_optimizer, global_norm
 from sprout.engine.schedule import Schedule
-from torch import nn
 
 
 class Toy(nn.Module):

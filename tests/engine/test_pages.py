@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprout.engine.pages import PageAllocator, PagedCache
 
 

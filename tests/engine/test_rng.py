@@ -3,6 +3,7 @@ import subprocess
 import sys
 
 import pytest
+
 from sprout.engine.rng import derive_key
 
 

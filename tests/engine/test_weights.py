@@ -7,13 +7,14 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny import FAMILIES, as_transformers, tiny_config, tiny_decoder
+from tokenizers import Tokenizer, models
+from transformers import AutoConfig, AutoModelForCausalLM
+
 from sprout.engine import weights
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.model import Decoder
 from sprout.engine.weights import load_model, save_model
-from tiny import FAMILIES, as_transformers, tiny_config, tiny_decoder
-from tokenizers import Tokenizer, models
-from transformers import AutoConfig, AutoModelForCausalLM
 
 
 def logits(decoder):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
 from sprout.engine.forest import Turn
 from sprout.engine.model import Decoder, ModelConfig
-from transformers import AutoConfig, AutoModelForCausalLM
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 

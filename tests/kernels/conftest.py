@@ -5,6 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
+
 from sprout.kernels import use_backend
 
 Op = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from sprout.kernels import adamw_, use_backend
 
 SHAPES = [(30, 7), (7,), (1,), (0,), (5, 1, 33)]

@@ -1,7 +1,8 @@
 import pytest
 import torch
-from sprout.kernels import decode_attention, use_backend
 from torch.nn.functional import scaled_dot_product_attention
+
+from sprout.kernels import decode_attention, use_backend
 
 
 def random(*shape, seed=0, dtype=torch.float32):

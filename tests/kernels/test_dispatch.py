@@ -4,9 +4,10 @@ import warnings
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
+
 from sprout.kernels import available, dispatch, rms_norm, use_backend
 from sprout.kernels.dispatch import OPS, refresh, resolve
-from torch._subclasses import FakeTensorMode
 
 
 @pytest.fixture(autouse=True)

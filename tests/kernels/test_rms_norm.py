@@ -1,7 +1,8 @@
 import pytest
 import torch
-from sprout.kernels import rms_norm, use_backend
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+
+from sprout.kernels import rms_norm, use_backend
 
 SHAPES = [(1, 1), (3, 5), (7, 64), (2, 3, 96), (33, 257), (0, 8)]
 

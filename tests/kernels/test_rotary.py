@@ -1,7 +1,8 @@
 import pytest
 import torch
-from sprout.kernels import rotary, use_backend
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb
+
+from sprout.kernels import rotary, use_backend
 
 HEADS = [(1, 1), (2, 1), (6, 2), (5, 5)]
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprout.kernels import sample, use_backend
 
 BACKENDS = pytest.mark.parametrize("backend", ["reference", "torch"])

@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sprout.kernels import selected_logprob, use_backend
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from sprout.kernels import selected_logprob, use_backend
 
 tiled = import_module("sprout.kernels.selected_logprob.torch")
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from sprout.kernels import swiglu, use_backend
 
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sprout.kernels import Intervals, tree_attention, use_backend
 from torch.nn.functional import scaled_dot_product_attention
+
+from sprout.kernels import Intervals, tree_attention, use_backend
 
 
 def random(*shape, seed=0, dtype=torch.float32):

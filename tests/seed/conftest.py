@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
 from sprout.engine.chat import ChatFormat
 from sprout.engine.model import Decoder, ModelConfig
 from sprout.seed.config import load_config
 from sprout.seed.run import run_recipe, start
 from sprout.seed.trajectory import Trajectory, TurnRecord, split_context
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 
 def _turn(context, action, previous=(), **fields):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+
 from sprout.seed.analyzer.given import ScriptedAnalyzer, StaticAnalyzer
 from sprout.seed.analyzer.policy import OVERFLOW
 from sprout.seed.analyzer.prompt import (

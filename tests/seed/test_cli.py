@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+
 from sprout.seed import cli
 from sprout.seed.run_dir import read_json
 

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+
 from sprout.seed.config import config_from, dump_config, load_config, with_method
 from sprout.seed.methods import METHODS
 

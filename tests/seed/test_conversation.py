@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprout.seed.conversation import Conversation, action_ids
 from sprout.seed.schema import RolloutSection
 

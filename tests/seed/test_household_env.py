@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+
 from sprout.seed.envs import make_env
 from sprout.seed.envs.household import HouseholdEnv
 from sprout.seed.envs.household.expert import next_command

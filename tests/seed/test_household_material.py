@@ -6,6 +6,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
 from sprout.seed.envs.household import HouseholdEnv
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.demonstrations import (
@@ -21,7 +23,6 @@ from sprout.seed.envs.household.memory import Memory, parse_task
 from sprout.seed.envs.household.skills import NULL_SKILL, parse_skill
 from sprout.seed.envs.household.vocabulary import END, ROLES, build_tokenizer, household_tokenizer, vocabulary
 from sprout.seed.envs.household.world import generate_world
-from transformers import AutoTokenizer
 
 TOKENIZER = household_tokenizer()
 

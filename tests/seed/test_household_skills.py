@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprout.seed.analyzer.transcript import TrajectoryView, TranscriptStep, render_transcript
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.demonstrations import play_world

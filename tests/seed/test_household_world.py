@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprout.seed.envs.household.kinds import (
     CLOSED_KINDS,
     FAMILIES,

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from sprout.engine.forest import Forest
 from sprout.seed.analyzer.sources import teacher_skills
 from sprout.seed.config import load_config, with_method

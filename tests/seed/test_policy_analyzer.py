@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from sprout.engine.forest import Forest
 from sprout.engine.generate import Generator
 from sprout.engine.supervised import supervised_nll, token_weights

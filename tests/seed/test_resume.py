@@ -13,6 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+
 from sprout.engine import checkpoint
 from sprout.engine.metrics import Timings, read_metrics
 from sprout.seed.config import load_config

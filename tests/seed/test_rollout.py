@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.generate import Generator
 from sprout.kernels import selected_logprob

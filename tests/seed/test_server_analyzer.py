@@ -5,6 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+
 from sprout.seed.analyzer.prompt import format_answer
 from sprout.seed.analyzer.server import OpenAIAnalyzer
 

@@ -10,6 +10,7 @@ import orjson
 import pytest
 import torch
 from rich.console import Console
+
 from sprout.engine import checkpoint
 from sprout.engine.metrics import read_metrics
 from sprout.engine.update import TurnScores

@@ -7,6 +7,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sprout.seed.trajectory import Skill, Trajectory, read_trajectories, write_trajectories
 
 ids = st.lists(st.integers(0, 3), min_size=1, max_size=8)

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 from gymnasium.spaces import Text
+
 from sprout.seed.envs.household import skills, text
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.world import OBJECTS, RECEPTACLES, World, generate_world
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
     from sprout.engine.chat import ChatFormat
     from sprout.engine.forest import Turn
     from sprout.seed.schema import RolloutSection
-    from transformers import PreTrainedTokenizerFast
 
 MAX_TURNS = 14
 _CHARSET = ascii_lowercase + digits + " .,"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
+
 from sprout.engine.chat import ChatFormat
 from sprout.engine.forest import Turn
 from sprout.seed.conversation import Conversation, action_ids

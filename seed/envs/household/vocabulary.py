@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from sprout.seed.envs.household.kinds import FAMILIES, LAMP_KIND, OBJECT_KINDS, RECEPTACLE_KINDS
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+
+from sprout.seed.envs.household.kinds import FAMILIES, LAMP_KIND, OBJECT_KINDS, RECEPTACLE_KINDS
 
 PAD, UNKNOWN, END = "<pad>", "<unk>", "<end>"
 ROLES = ("<system>", "<user>", "<assistant>")
