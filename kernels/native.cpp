@@ -4,6 +4,7 @@
 void bind_decode_attention(nanobind::module_&);
 void bind_rms_norm(nanobind::module_&);
 void bind_rotary(nanobind::module_&);
+void bind_sample(nanobind::module_&);
 void bind_swiglu(nanobind::module_&);
 
 NB_MODULE(_native, m) {
@@ -11,5 +12,6 @@ NB_MODULE(_native, m) {
     bind_decode_attention(m);
     bind_rms_norm(m);
     bind_rotary(m);
+    bind_sample(m);
     bind_swiglu(m);
 }

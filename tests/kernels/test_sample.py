@@ -1,5 +1,6 @@
 import math
 from importlib import import_module
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -8,7 +9,19 @@ from hypothesis import strategies as st
 
 from sprout.kernels import sample, use_backend
 
-BACKENDS = pytest.mark.parametrize("backend", ["reference", "torch"])
+NATIVE = find_spec("sprout.kernels._native") is not None
+
+
+@pytest.fixture
+def fast(cpu_backend):
+    """`sample` on each fast backend."""
+    with use_backend(sample=cpu_backend):
+        yield cpu_backend
+
+
+@pytest.fixture(params=["fast", "reference"])
+def backend(request, cpu_backend):
+    return cpu_backend if request.param == "fast" else request.param
 
 
 def random(*shape, seed=0):
@@ -88,8 +101,8 @@ def test_numbers_are_uniform_and_uncorrelated(key, position):
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
-def test_frequencies_follow_the_softmax(temperature):
-    logits, count = random(1, 30), 50_000
+def test_frequencies_follow_the_softmax(temperature, fast):
+    logits, count = random(1, 30), 20_000
     expected = torch.softmax(logits[0].double() / temperature, 0) * count
     observed = draw(logits, count, temperature).bincount(minlength=30)
     kept = expected > 5
@@ -97,23 +110,23 @@ def test_frequencies_follow_the_softmax(temperature):
 
 
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.999])
-def test_nucleus(top_p):
+def test_nucleus(top_p, fast):
     logits = random(1, 30) * 2
     probabilities, order = torch.softmax(logits[0].double(), 0).sort(descending=True)
     size = int((probabilities.cumsum(0) < top_p).sum()) + 1
-    observed = draw(logits, 50_000, top_p=top_p).bincount(minlength=30)[order]
+    observed = draw(logits, 20_000, top_p=top_p).bincount(minlength=30)[order]
     assert (observed[size:] == 0).all() and observed[0] > 0
-    kept = probabilities[:size] / probabilities[:size].sum() * 50_000
+    kept = probabilities[:size] / probabilities[:size].sum() * 20_000
     often = kept > 5
     assert size == 1 or chi_square(observed[:size][often], kept[often]) < likely_limit(size)
 
 
-def test_nucleus_breaks_ties_by_token_id():
+def test_nucleus_breaks_ties_by_token_id(fast):
     assert set(draw(torch.zeros(1, 8), 500, top_p=0.5).tolist()) == {0, 1, 2, 3}
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 10**6), st.floats(0.0, 8.0))
+@given(st.integers(1, 6), st.integers(1, 40), st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 2.0, 8.0]))
 def test_equals_the_reference(B, V, seed, spread):
     generator = torch.Generator().manual_seed(seed)
     logits = spread * torch.randn(B, V, generator=generator)
@@ -121,13 +134,14 @@ def test_equals_the_reference(B, V, seed, spread):
     temperature = torch.rand(B, generator=generator).mul(2.2).sub(0.2).clamp(min=0)
     top_p = torch.rand(B, generator=generator).mul(1.3).clamp(0.01, 1)
     arguments = dict(temperature=temperature, top_p=top_p, key=keys(B, seed), position=torch.arange(B))
-    results = []
-    for backend in ("reference", "torch"):
+    with use_backend(sample="reference"):
+        expected, expected_logprob = sample(logits, **arguments)
+    for backend in ("torch", "native") if NATIVE else ("torch",):
         with use_backend(sample=backend):
-            results.append(sample(logits, **arguments))
-    assert torch.equal(results[0][0], results[1][0])
-    torch.testing.assert_close(results[0][1], results[1][1], rtol=0, atol=1e-6)
-    assert logits.gather(1, results[1][0][:, None]).isfinite().all()
+            token, logprob = sample(logits, **arguments)
+        assert torch.equal(token, expected)
+        torch.testing.assert_close(logprob, expected_logprob, rtol=0, atol=2e-6)
+    assert logits.gather(1, expected[:, None]).isfinite().all()
 
 
 @pytest.fixture(params=[1, 2])
@@ -140,7 +154,7 @@ def threads(request):
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("V", [1, 7, 300, 5000])
-def test_a_row_does_not_depend_on_the_batch(V):
+def test_a_row_does_not_depend_on_the_batch(V, fast):
     B = 24
     logits, temperature = 4 * random(B, V), torch.linspace(0, 2, B)
     top_p = torch.linspace(0.3, 1.2, B).clamp(max=1)
@@ -151,7 +165,6 @@ def test_a_row_does_not_depend_on_the_batch(V):
         assert torch.equal(some[0], token[rows]) and torch.equal(some[1], logprob[rows])
 
 
-@BACKENDS
 def test_greedy(backend):
     logits = random(5, 20)
     logits[3, [4, 9]] = 50.0
@@ -164,9 +177,10 @@ def test_greedy(backend):
     assert torch.equal(mixed[[0, 2, 3]], token[[0, 2, 3]])
 
 
-@BACKENDS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_logprob_is_of_the_whole_distribution(backend, dtype):
+    if backend == "native" and dtype != torch.float32:
+        pytest.skip("the native kernel takes float32")
     logits = random(20, 50).to(dtype)
     with use_backend(sample=backend):
         token, logprob = sample(logits, temperature=0.7, top_p=0.3, key=keys(20), position=torch.arange(20))
@@ -175,7 +189,7 @@ def test_logprob_is_of_the_whole_distribution(backend, dtype):
     torch.testing.assert_close(logprob, whole)
 
 
-def test_key_and_position_both_matter_and_repeat():
+def test_key_and_position_both_matter_and_repeat(fast):
     logits, zeros = torch.zeros(1, 1000).expand(64, -1), torch.zeros(64, dtype=torch.int64)
     by_key, _ = sample(logits, temperature=1.0, key=torch.arange(64), position=zeros)
     by_position, _ = sample(logits, temperature=1.0, key=zeros, position=torch.arange(64))
@@ -185,7 +199,7 @@ def test_key_and_position_both_matter_and_repeat():
     assert (by_key == by_position).sum() < 5
 
 
-def test_forbidden_tokens_are_never_drawn():
+def test_forbidden_tokens_are_never_drawn(fast):
     logits = torch.full((1, 10), -torch.inf)
     logits[0, [2, 7]] = torch.tensor([0.0, 1.0])
     assert set(draw(logits, 300).tolist()) == {2, 7}
@@ -193,7 +207,6 @@ def test_forbidden_tokens_are_never_drawn():
     assert draw(logits[:, 7:8], 3).tolist() == [0, 0, 0]
 
 
-@BACKENDS
 def test_very_unlikely_tokens_and_large_logits(backend):
     logits = torch.tensor([[1e4, -1e4, 0.0], [-3e38, -3e38, -3e38], [3e38, 0.0, 0.0]])
     with use_backend(sample=backend):
@@ -201,7 +214,7 @@ def test_very_unlikely_tokens_and_large_logits(backend):
     assert token[0] == 0 and token[2] == 0 and logprob.isfinite().all()
 
 
-def test_strided_logits_and_an_empty_batch():
+def test_strided_logits_and_an_empty_batch(fast):
     logits, arguments = random(60, 8), dict(temperature=0.8, key=keys(8), position=torch.arange(8))
     assert torch.equal(sample(logits.T, **arguments)[0], sample(logits.T.contiguous(), **arguments)[0])
     none = torch.empty(0, dtype=torch.int64)
