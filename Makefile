@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
-RUN ?= runs/quickstart
+RUNS ?= runs
 
 .PHONY: install quickstart test test-slow lint clean
 
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml CMakeLists.txt $(wildcard kernels/*.cpp kernels/*/*.cpp
 	touch $(STAMP)
 
 quickstart: $(STAMP)
-	$(BIN)/sprout run quickstart run.dir=$(RUN)
+	$(BIN)/sprout run quickstart --resume run.dir=$(RUNS)
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -q -m 'not slow' -n 2
