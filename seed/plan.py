@@ -65,8 +65,9 @@ def _memory(config: Config, model: ModelConfig) -> Iterator[tuple[str, str]]:
 def _base(config: Config) -> Iterator[tuple[str, str]]:
     base = config.base
     if "base" in config.run.stages:
-        episodes = base.steps * base.episodes_per_step
-        yield "base", f"{base.steps} steps, {episodes} scripted episodes"
+        steps = base.steps + base.reading_steps
+        episodes = base.steps * base.episodes_per_step + base.reading_steps * base.reading_episodes_per_step
+        yield "base", f"{steps} steps, {episodes} scripted episodes"
 
 
 def _stage1(config: Config) -> Iterator[tuple[str, str]]:

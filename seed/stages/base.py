@@ -6,6 +6,8 @@ with Muon, the rest with AdamW, both on a cosine schedule.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,33 @@ from sprout.seed.schema import BaseSection, Config
 from sprout.seed.stages.supervised import Lessons, fit
 
 MAX_POSITION = 2048
-HELD_OUT_EPISODES, HELD_OUT_TRANSCRIPTS = 32, 32
+HELD_OUT = dict(episodes=32, transcripts=32, reports=8)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Part of the training: `sizes` say what a batch holds, `lr_factor` scales both learning rates."""
+
+    name: str
+    steps: int
+    sizes: Mapping[str, int]
+    seed: int
+    lr_factor: float
+
+
+def phases(config: Config) -> list[Phase]:
+    """First to act and to follow skills; then, with smaller steps, mostly to read and to answer in JSON."""
+    base, seed = config.base, config.run.seed
+    acting = dict(episodes=base.episodes_per_step, transcripts=base.transcripts_per_step)
+    reading = dict(
+        episodes=base.reading_episodes_per_step,
+        transcripts=base.reading_transcripts_per_step,
+        reports=base.reports_per_step,
+    )
+    return [
+        Phase("acting", base.steps, acting, seed, 1.0),
+        Phase("reading", base.reading_steps, reading, derive_key(seed, "reading"), base.reading_lr_factor),
+    ]
 
 
 def run_stage(run: Run) -> Result:
@@ -30,22 +58,21 @@ def run_stage(run: Run) -> Result:
     config, folder = run.config, run.folder.base
     environment = teaching_environment(config)
     policy = new_policy(config, environment, folder / "tokenizer")
-    sizes = dict(episodes=config.base.episodes_per_step, transcripts=config.base.transcripts_per_step)
-
-    def batch(step: int) -> Any:
-        return environment.lesson(policy.chat, config.rollout, seed=config.run.seed, index=step, **sizes)
-
     held_out = environment.lesson(
-        policy.chat,
-        config.rollout,
-        seed=derive_key(config.run.seed, "held out"),
-        index=0,
-        episodes=HELD_OUT_EPISODES,
-        transcripts=HELD_OUT_TRANSCRIPTS,
+        policy.chat, config.rollout, seed=derive_key(config.run.seed, "held out"), index=0, **HELD_OUT
     )
     rows = config.train.rows_per_micro_batch
-    lessons = Lessons("base", config.base.steps, batch, held_out, config.base.checkpoint_every, rows)
-    fit(run, policy, build_optimizer(policy.decoder, optimizer_config(config.base)), lessons, folder)
+    for phase in phases(config):
+
+        def batch(step: int, phase: Phase = phase) -> Any:
+            return environment.lesson(
+                policy.chat, config.rollout, seed=phase.seed, index=step, **phase.sizes
+            )
+
+        every = config.base.checkpoint_every
+        lessons = Lessons(f"base, {phase.name}", phase.steps, batch, held_out, every, rows)
+        optimizer = build_optimizer(policy.decoder, optimizer_config(config.base, phase))
+        fit(run, policy, optimizer, lessons, folder / phase.name)
     policy.save(folder / "model")
     parameters = sum(p.numel() for p in policy.decoder.parameters())
     return {"parameters": parameters, "held_out_loss": supervised_loss(policy.decoder, held_out, rows)}
@@ -95,18 +122,18 @@ def model_config(base: BaseSection, vocabulary: int) -> ModelConfig:
     )
 
 
-def optimizer_config(base: BaseSection) -> OptimizerConfig:
-    """Muon and AdamW over the whole length of the recipe."""
+def optimizer_config(base: BaseSection, phase: Phase) -> OptimizerConfig:
+    """Muon and AdamW over the whole length of the phase."""
     schedule = Schedule(
         "cosine",
-        total_steps=base.steps,
+        total_steps=max(phase.steps, 1),
         warmup_ratio=base.warmup_fraction,
         final_ratio=base.final_lr_ratio,
     )
     return OptimizerConfig(
         name="muon",
-        lr=base.lr,
-        muon_lr=base.muon_lr,
+        lr=phase.lr_factor * base.lr,
+        muon_lr=phase.lr_factor * base.muon_lr,
         betas=(0.9, 0.95),
         weight_decay=base.weight_decay,
         schedule=schedule,

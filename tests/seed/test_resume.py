@@ -137,8 +137,10 @@ def test_base_training_killed_and_resumed_gives_the_same_bits(tiny, tmp_path):
     in_killed_child(die)
     run = open_tiny(tmp_path, "run.resume=true")
     perform(run, "base")
-    assert metrics(run.folder.base) == metrics(tiny.folder.base)
-    assert_same_checkpoint(run.folder.base / "checkpoints", tiny.folder.base / "checkpoints")
+    for phase in ("acting", "reading"):
+        assert metrics(run.folder.base / phase) == metrics(tiny.folder.base / phase)
+        ours, theirs = (folder.base / phase / "checkpoints" for folder in (run.folder, tiny.folder))
+        assert_same_checkpoint(ours, theirs)
     assert contents(run.folder.base, "model/*") == contents(tiny.folder.base, "model/*")
 
 

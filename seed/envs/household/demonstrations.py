@@ -4,6 +4,7 @@ The history of an episode never contains a skill. At some turns a *branch* says 
 been given a skill would do there. Item `index` of a stream depends on (seed, index) only.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ from typing import TypeAlias
 from sprout.seed.analyzer.transcript import TrajectoryView, TranscriptStep
 from sprout.seed.envs.household import text
 from sprout.seed.envs.household.analyzer import analyze
-from sprout.seed.envs.household.env import MAX_TURNS
 from sprout.seed.envs.household.expert import Noise, next_command, noisy_command
 from sprout.seed.envs.household.kinds import kind_of
 from sprout.seed.envs.household.memory import Memory
@@ -23,6 +23,7 @@ from sprout.seed.envs.household.skills import NULL_SKILL, irrelevant_skill, orac
 from sprout.seed.envs.household.world import Task, World, generate_world
 
 LABEL_DRAWS = 4
+MAX_TURNS = 16  # longer than an episode by default, so that the base has seen what comes late
 
 
 Labels: TypeAlias = tuple[tuple[str, float], ...]  # commands to imitate, with shares that sum to 1
@@ -188,15 +189,34 @@ def _skills(world_seed: int, rng: Random) -> dict[str, str]:
 
 def reading_questions(seed: int, index: int, most: int = 4) -> list[ReadingQuestion]:
     """Up to `most` different questions about one noisy rollout of a train task, number `index` of `seed`."""
-    rng = _rng(seed, "reading", index)
+    transcript, questions, rng = _read(seed, "reading", index)
+    chosen = rng.sample(questions, min(most, len(questions)))
+    return [ReadingQuestion(transcript, question, answer) for question, answer in chosen]
+
+
+def reading_reports(seed: int, index: int, most: int = 4) -> list[ReadingQuestion]:
+    """Up to `most` pairs of questions about one such rollout, each pair to be answered by one JSON object."""
+    transcript, questions, rng = _read(seed, "report", index)
+    chosen = rng.sample(questions, min(2 * most, len(questions) // 2 * 2))
+    pairs = zip(chosen[::2], chosen[1::2], strict=True)
+    return [
+        ReadingQuestion(
+            transcript,
+            f"write json . report : {first} answer : {second}",
+            json.dumps({"report": first_answer, "answer": second_answer}),
+        )
+        for (first, first_answer), (second, second_answer) in pairs
+    ]
+
+
+def _read(seed: int, stream: str, index: int) -> tuple[str, list[tuple[str, str]], Random]:
+    """A transcript and what can be asked about it."""
+    rng = _rng(seed, stream, index)
     world = generate_world("train", rng.getrandbits(48))
     noise = Noise(random_move=rng.uniform(0, 0.4), invalid=rng.uniform(0, 0.4))
     skill = oracle_skill(world) if rng.random() < 0.3 else ""
     played = play_world(world, rng, noise, skill)
-    transcript = played.view().render()
-    questions = _questions(played, rng)
-    chosen = rng.sample(questions, min(most, len(questions)))
-    return [ReadingQuestion(transcript, question, answer) for question, answer in chosen]
+    return played.view().render(), _questions(played, rng), rng
 
 
 def _questions(played: Played, rng: Random) -> list[tuple[str, str]]:

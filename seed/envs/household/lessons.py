@@ -15,6 +15,7 @@ from sprout.seed.envs.household.demonstrations import (
     ReadingQuestion,
     demonstration,
     reading_questions,
+    reading_reports,
 )
 from sprout.seed.schema import RolloutSection
 
@@ -47,6 +48,7 @@ def lesson(
     index: int,
     episodes: int,
     transcripts: int,
+    reports: int = 0,
     mix: DemonstrationMix | None = None,
 ) -> list[Turn]:
     """Turns of batch `index`, questions about each transcript included.
@@ -58,6 +60,8 @@ def lesson(
         turns += demonstration_turns(demonstration(seed, item, mix), chat, layout)
     for item in range(index * transcripts, (index + 1) * transcripts):
         turns += [question_turn(question, chat) for question in reading_questions(seed, item)]
+    for item in range(index * reports, (index + 1) * reports):
+        turns += [question_turn(question, chat) for question in reading_reports(seed, item)]
     return turns
 
 
