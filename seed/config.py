@@ -70,7 +70,8 @@ def recipe_names() -> list[str]:
 
 def _recipe_path(source: str | Path, beside: Path | None) -> Path:
     shipped = Path(str(files("sprout.seed"))) / "recipes" / f"{source}.yaml"
-    candidates = [Path(source), shipped, *([beside / source, beside / f"{source}.yaml"] if beside else [])]
+    neighbours = [beside / source, beside / f"{source}.yaml"] if beside else []
+    candidates = [*neighbours, Path(source), shipped]
     for path in candidates:
         if path.is_file():
             return path
