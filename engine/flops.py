@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from sprout.engine.forest import Forest
 from sprout.engine.model import ModelConfig
+
+PEAK_FLOPS = {"B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "4090": 165e12}
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,12 @@ class PairFlops:
     def saving(self) -> float:
         """How many times fewer FLOPs the forest needs than one pass per turn and context."""
         return self.unshared / max(self.shared, 1.0)
+
+
+def peak_flops(device: torch.device) -> float | None:
+    """Dense bf16 FLOPs per second that a GPU's maker states; None for a CPU or a GPU that is not listed."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    return next((peak for part, peak in PEAK_FLOPS.items() if part in name), None)
 
 
 def forward_flops(config: ModelConfig, rows: float, attention_pairs: float) -> float:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sprout.engine import parallel
 from sprout.engine.dual import PairLogprobs, pair_logprobs
+from sprout.engine.flops import pair_flops
 from sprout.engine.forest import Floats, Forest, ForestStats, Turn
 from sprout.engine.microbatch import split_turns
 from sprout.engine.model import Decoder
@@ -184,6 +185,7 @@ class _Step:
         self.sums: dict[str, float] = dict.fromkeys(COMPONENTS, 0.0)
         self.samples: dict[str, list[Tensor]] = {}
         self.forest_stats: list[ForestStats] = []
+        self.flops = 0.0
 
     def accumulate(self, turns: Sequence[Turn], indices: Sequence[int], result: UpdateResult) -> None:
         """Backward through all `turns`; `indices` say where their scores belong in `result`."""
@@ -216,6 +218,7 @@ class _Step:
 
     def _record(self, forest: Forest, pair: PairLogprobs, columns: _Columns, terms: PolicyLossTerms) -> None:
         self.forest_stats.append(forest.stats())
+        self.flops += pair_flops(self.decoder.config, forest).shared
         for name in COMPONENTS:
             self.sums[name] += float(getattr(terms, name))
         on, taught = columns.rl_weight > 0, columns.opd_weight > 0
@@ -248,6 +251,7 @@ class _Step:
             "seed/forest_reuse_ratio": logical / max(rows, 1),
             "seed/forest_rows": float(rows),
             "perf/total_num_tokens": float(logical),
+            "perf/flops": self.flops,
         }
         if "probs_diff" in s and len(s["probs_diff"]):
             m["training/rollout_probs_diff_mean"] = _mean(s["probs_diff"])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sprout.engine import checkpoint
+from sprout.engine.flops import peak_flops
 from sprout.engine.metrics import MetricsLogger, Timings
 from sprout.engine.optimizer import Optimizer, OptimizerConfig, build_optimizer
 from sprout.engine.progress import UpdateTable
@@ -27,6 +28,7 @@ from sprout.seed.stages.alarms import Alarms
 from sprout.seed.stages.update import Outcome, Updater
 from sprout.seed.trajectory import write_trajectories
 
+Rates = dict[str, Any]
 SKIPPED_IN_A_ROW = 3
 COLUMNS = {
     "success": "episode/success_rate",
@@ -110,7 +112,8 @@ class Training:
         while not self.ended_by:
             with self.timings("step"):
                 outcome = self._update()
-            metrics = outcome.metrics | speed(outcome.metrics, self.timings.collect())
+            peak = peak_flops(self.policy.decoder.device)
+            metrics = outcome.metrics | speed(outcome.metrics, self.timings.collect(), peak)
             for alarm in counters.alarms.check(metrics):
                 self.run_.say(f"alarm, update {counters.updates}: {alarm}")
             log.log(counters.updates, metrics)
@@ -209,15 +212,17 @@ class Training:
         )
 
 
-def speed(metrics: dict[str, Any], timings: dict[str, float]) -> dict[str, float]:
-    """timing_s/*, and the rates that follow from it."""
-    tokens = metrics["perf/total_num_tokens"]
+def speed(metrics: dict[str, Any], timings: dict[str, float], peak: float | None) -> dict[str, float]:
+    """timing_s/*, and the rates that follow from it; perf/mfu/actor where the device's peak is known.
+
+    perf/flops counts what the update computes on its forests: students forward and backward, teachers forward.
+    """
+    tokens, update = metrics["perf/total_num_tokens"], timings["timing_s/update"]
     training = timings["timing_s/step"] - timings.get("timing_s/eval", 0.0)
-    return {
-        **timings,
-        "perf/throughput": tokens / training,
-        "seed/pair_tokens_per_s": tokens / timings["timing_s/update"],
-    }
+    rates = {"perf/throughput": tokens / training, "seed/pair_tokens_per_s": tokens / update}
+    if peak is not None:
+        rates["perf/mfu/actor"] = metrics["perf/flops"] / (update * peak)
+    return timings | rates
 
 
 def optimizer_config(train: TrainSection) -> OptimizerConfig:

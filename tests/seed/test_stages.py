@@ -25,7 +25,7 @@ from sprout.seed.stages.alarms import Alarms
 from sprout.seed.stages.collect import stored
 from sprout.seed.stages.compare import method_config
 from sprout.seed.stages.sft import Batches, held_out, skill_pairs
-from sprout.seed.stages.train import Training
+from sprout.seed.stages.train import Training, speed
 from sprout.seed.stages.update import delta_metrics
 from sprout.seed.summary import summarize
 from sprout.seed.trajectory import read_trajectories
@@ -322,6 +322,15 @@ def test_alarms_are_given_once_per_kind_and_survive_a_checkpoint():
     assert len(alarms.check(sick)) == 4
     assert Alarms(**alarms.state()).check(sick) == []
     assert alarms.check({**healthy, "val/teacher_minus_student": -0.01}) == []
+
+
+def test_rates_leave_evaluation_out_and_need_a_known_peak_for_mfu():
+    metrics = {"perf/total_num_tokens": 600.0, "perf/flops": 8e12}
+    timings = {"timing_s/step": 5.0, "timing_s/eval": 2.0, "timing_s/update": 1.0}
+    rates = speed(metrics, timings, peak=16e12)
+    assert (rates["perf/throughput"], rates["seed/pair_tokens_per_s"]) == (200.0, 600.0)
+    assert rates["perf/mfu/actor"] == 0.5
+    assert "perf/mfu/actor" not in speed(metrics, timings, peak=None)
 
 
 def test_delta_is_told_apart_by_outcome_and_place_in_the_response():
