@@ -215,7 +215,8 @@ class Training:
 def speed(metrics: dict[str, Any], timings: dict[str, float], peak: float | None) -> dict[str, float]:
     """timing_s/*, and the rates that follow from it; perf/mfu/actor where the device's peak is known.
 
-    perf/flops counts what the update computes on its forests: students forward and backward, teachers forward.
+    perf/flops counts what an update computes on its forests: students forward and backward, teachers
+    forward.
     """
     tokens, update = metrics["perf/total_num_tokens"], timings["timing_s/update"]
     training = timings["timing_s/step"] - timings.get("timing_s/eval", 0.0)

@@ -1,4 +1,4 @@
-"""End to end: a short run of both stages from the shipped base must act better on a panel it never trains on."""
+"""End to end: a short run from the shipped base must act better on a panel it never trains on."""
 
 import pytest
 from rich.console import Console
