@@ -28,7 +28,6 @@ from sprout.seed.stages.alarms import Alarms
 from sprout.seed.stages.update import Outcome, Updater
 from sprout.seed.trajectory import write_trajectories
 
-Rates = dict[str, Any]
 SKIPPED_IN_A_ROW = 3
 COLUMNS = {
     "success": "episode/success_rate",
