@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Tokens, weights, forests, generation, optimizer, checkpoints and ranks. It knows no environment."""

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The SEED recipe: environments, episodes, analyzers, objectives, stages and the command line."""
