@@ -39,6 +39,30 @@ def pair(
     _report(f"paired re-scoring, {model} model", result.rows(), result.summary(), machine(where), json, csv)
 
 
+@bench_app.command()
+def generate(
+    model: Model = "quickstart", rounds: Rounds = 5, json: Json = False, csv: Csv = None, device: str = "cpu"
+) -> None:
+    """Generation: ours against transformers' `generate`, multi-turn and single-shot."""
+    from sprout.bench.episodes import MULTI_TURN, SINGLE_SHOT
+    from sprout.bench.generate import OURS, PEER, PEER_CACHED, measure_generate
+    from sprout.bench.measure import machine
+    from sprout.bench.models import build_decoder
+
+    where = _device(device)
+    decoder = build_decoder(model, where)
+    many, one = (measure_generate(decoder, shape, rounds) for shape in (MULTI_TURN, SINGLE_SHOT))
+    summary = {
+        "speedup_vs_hf": many.speedup(PEER),
+        "speedup_vs_hf_cache_kept": many.speedup(PEER_CACHED),
+        "speedup_vs_hf_single_shot": one.speedup(PEER),
+        "tokens_per_s": many.tokens_per_s(OURS),
+        "tokens_per_s_single_shot": one.tokens_per_s(OURS),
+    }
+    rows = many.rows("multi-turn") + one.rows("single-shot")
+    _report(f"generation, {model} model", rows, summary, machine(where), json, csv)
+
+
 def _device(name: str) -> torch.device:
     import torch
 

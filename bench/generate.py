@@ -1,0 +1,148 @@
+"""Generation: tokens per second of ours against transformers' `generate`, at batch 64.
+
+    python -m sprout.bench.generate --json
+
+Two workloads: multi-turn episodes in groups that share a prompt, which is what rollouts are, and one turn for
+each of 64 different prompts. All sequences have equal lengths, so transformers pads nothing and waits for
+nobody; it computes every turn from the start, as its users do, or keeps its cache between turns.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import DynamicCache
+
+from sprout.bench.episodes import Episodes, EpisodeShape
+from sprout.bench.measure import Ceilings, Timing, interleaved
+from sprout.bench.models import as_transformers
+from sprout.bench.table import Row
+from sprout.engine.generate import Generator, Session
+from sprout.engine.model import Decoder
+from sprout.engine.rng import derive_key
+
+OURS, PEER, PEER_CACHED = "sprout", "transformers", "transformers, cache kept"
+AGREEMENT = 0.9  # of the greedy episodes; in fp32 near-ties between logits may fall either way
+
+Ids = NDArray[np.int64]
+Play = Callable[[float], Ids]
+
+
+@dataclass(frozen=True)
+class GenerateResult:
+    """Times by provider name for one workload."""
+
+    shape: EpisodeShape
+    timings: dict[str, Timing]
+    ceilings: Ceilings
+
+    def tokens_per_s(self, provider: str) -> float:
+        return self.shape.sampled_tokens / self.timings[provider].median
+
+    def speedup(self, peer: str) -> float:
+        return self.timings[OURS].speedup_over(self.timings[peer])
+
+    def rows(self, workload: str) -> list[Row]:
+        """A table row per provider."""
+        return [
+            {
+                "workload": workload,
+                "provider": name,
+                "median_s": t.median,
+                "p20_s": t.p20,
+                "p80_s": t.p80,
+                "sampled_tokens": self.shape.sampled_tokens,
+                "tokens_per_s": self.tokens_per_s(name),
+                "speedup": self.speedup(name),
+            }
+            for name, t in self.timings.items()
+        ]
+
+
+def measure_generate(decoder: Decoder, shape: EpisodeShape, rounds: int) -> GenerateResult:
+    """Check that all providers agree on greedy episodes (which also warms them up), then time sampling."""
+    providers = make_providers(decoder, shape)
+    check_greedy(providers)
+    runs = {name: partial(play, 1.0) for name, play in providers.items()}
+    return GenerateResult(shape, *interleaved(runs, rounds, decoder.device, decoder.dtype))
+
+
+def make_providers(decoder: Decoder, shape: EpisodeShape) -> dict[str, Play]:
+    """Functions from a temperature to whole episodes [B, length]; a kept cache matters with several turns."""
+    episodes = Episodes.random(shape, decoder.config.vocab_size)
+    generator = Generator(decoder, stop_id=[], cache_tokens=shape.episodes * (shape.length + 32))
+    model = as_transformers(decoder)
+    model.generation_config.eos_token_id = None
+    providers: dict[str, Play] = {
+        OURS: partial(play_ours, generator, episodes),
+        PEER: partial(play_transformers, model, episodes, keep_cache=False),
+    }
+    if shape.turns > 1:
+        providers[PEER_CACHED] = partial(play_transformers, model, episodes, keep_cache=True)
+    return providers
+
+
+def check_greedy(providers: dict[str, Play]) -> None:
+    """Assert that nearly all greedy episodes are the same tokens for every provider."""
+    expected = providers[OURS](0.0)
+    for name, play in providers.items():
+        same = float((play(0.0) == expected).all(axis=1).mean())
+        assert same >= AGREEMENT, f"{name}: only {same:.0%} of the greedy episodes equal ours"
+
+
+def play_ours(generator: Generator, episodes: Episodes, temperature: float) -> Ids:
+    """All episodes at once; each continues as soon as its own turn is complete."""
+    shape = episodes.shape
+    sessions = [generator.open(prompt) for prompt in episodes.prompt]
+    state = {session: (index, 0) for index, session in enumerate(sessions)}
+
+    def submit(session: Session) -> None:
+        key = derive_key("bench", *state[session])
+        generator.submit(session, max_new_tokens=shape.action, key=key, temperature=temperature)
+
+    for session in sessions:
+        submit(session)
+    while generator.busy:
+        for completion in generator.step():
+            index, turn = state[completion.session]
+            if turn + 1 < shape.turns:
+                completion.session.extend(episodes.observation[index, turn])
+                state[completion.session] = (index, turn + 1)
+                submit(completion.session)
+    ids = np.stack([session.ids for session in sessions])
+    for session in sessions:
+        generator.close(session)
+    return ids
+
+
+@torch.inference_mode()
+def play_transformers(model: Any, episodes: Episodes, temperature: float, *, keep_cache: bool) -> Ids:
+    """All episodes in one batch, turn by turn; with `keep_cache` a turn computes only what is new."""
+    ids = torch.from_numpy(episodes.prompt).to(model.device)
+    options: dict[str, Any] = {"max_new_tokens": episodes.shape.action, "pad_token_id": 0}
+    options |= (
+        {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
+    )
+    if keep_cache:
+        known = inspect.signature(model.generate).parameters
+        options["cache" if "cache" in known else "past_key_values"] = DynamicCache(config=model.config)
+    for turn in range(episodes.shape.turns):
+        if turn:
+            ids = torch.cat([ids, torch.from_numpy(episodes.observation[:, turn - 1]).to(ids.device)], dim=1)
+        ids = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    return ids.cpu().numpy()
+
+
+if __name__ == "__main__":
+    import typer
+
+    from sprout.bench.cli import generate
+
+    typer.run(generate)
