@@ -111,8 +111,8 @@ def test_difficulty_lies_between_blind_search_and_knowledge():
         return sum(play(env, seed, "select", **options)[0] for seed in seeds) / len(seeds)
 
     blind, habitual = rate(), rate(habits=True)
-    assert 0.55 < blind < 0.78
-    assert blind + 0.1 < habitual < 0.95
+    assert 0.4 < blind < 0.55
+    assert blind + 0.15 < habitual < 0.9
 
 
 def test_irrelevant_advice_changes_nothing_and_wrong_advice_is_survived():
@@ -122,4 +122,4 @@ def test_irrelevant_advice_changes_nothing_and_wrong_advice_is_survived():
         world, rng = generate_world("train", seed), Random(seed)
         assert play(env, seed, "train") == play(env, seed, "train", irrelevant_skill(world, rng))
         wins += play(env, seed, "train", wrong_skill(world, rng))[0]
-    assert wins > 40
+    assert wins > 30

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sprout.engine.forest import Turn
     from sprout.seed.schema import RolloutSection
 
-MAX_TURNS = 14
+MAX_TURNS = 12
 _CHARSET = ascii_lowercase + digits + " .,"
 
 
