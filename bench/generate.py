@@ -9,7 +9,7 @@ nobody; it computes every turn from the start, as its users do, or keeps its cac
 
 from __future__ import annotations
 
-import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -131,12 +131,13 @@ def play_transformers(model: Any, episodes: Episodes, temperature: float, *, kee
         {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
     )
     if keep_cache:
-        known = inspect.signature(model.generate).parameters
-        options["cache" if "cache" in known else "past_key_values"] = DynamicCache(config=model.config)
+        options["past_key_values"] = DynamicCache(config=model.config)
     for turn in range(episodes.shape.turns):
         if turn:
             ids = torch.cat([ids, torch.from_numpy(episodes.observation[:, turn - 1]).to(ids.device)], dim=1)
-        ids = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # transformers 5 renames the argument on its way
+            ids = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
     return ids.cpu().numpy()
 
 

@@ -21,7 +21,7 @@ import torch
 
 Run = Callable[[], object]
 GEMM_SIZE = 1024
-COPY_BYTES = 256 * 2**20
+COPY_BYTES = 128 * 2**20
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 

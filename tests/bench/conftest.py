@@ -1,0 +1,11 @@
+"""Small ceilings: the tests are about the arithmetic around them."""
+
+import pytest
+
+from sprout.bench import measure
+
+
+@pytest.fixture(autouse=True)
+def small_ceilings(monkeypatch):
+    monkeypatch.setattr(measure, "GEMM_SIZE", 64)
+    monkeypatch.setattr(measure, "COPY_BYTES", 2**20)
