@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from sprout.bench.table import Row
 
 bench_app = typer.Typer(
-    help="Benchmarks against peers, side by side.", no_args_is_help=True, pretty_exceptions_enable=False
+    help="Benchmarks against peers, side by side.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 Model = Annotated[str, typer.Option(help="small, quickstart, or a model folder")]
