@@ -76,7 +76,7 @@ class BaseSection(Section):
     weight_decay: NonNegative = 0.01
     warmup_fraction: Fraction = 0.02
     final_lr_ratio: Fraction = 0.02
-    checkpoint_every: Count = 200
+    checkpoint_every: Count = 100
     reading_steps: CountOrZero = Field(default=350, description="closing steps, mostly on transcripts")
     reading_episodes_per_step: CountOrZero = 4
     reading_transcripts_per_step: CountOrZero = 1
