@@ -85,7 +85,7 @@ def open_run(run: Run) -> Run:
     for key in changed:
         run.say(f"resuming with another {key}; what Stage 1 has finished is kept")
     if changed or isinstance(run.config.run.resume, str):
-        for name in STAGE_2:
+        for name in ("compare",) if changed == ["compare"] else STAGE_2:
             run.folder.reopen(name)
     return run
 

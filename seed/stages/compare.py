@@ -40,6 +40,6 @@ def _method(run: Run, method: str, seconds: float) -> Result:
     budget = seconds if method == WALL_CLOCK else math.inf
 
     def train(other: Run) -> Result:
-        return Training(other, budget).run()
+        return Training(other, budget).train()
 
     return {"train": perform(other, "train", train), "eval": perform(other, "eval")}

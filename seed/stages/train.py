@@ -70,7 +70,7 @@ class Counters:
 
 def run_stage(run: Run) -> Result:
     """All updates of the recipe, or as many as train.max_wall_s allows."""
-    return Training(run).run()
+    return Training(run).train()
 
 
 def final_model(run: Run) -> Path:
@@ -85,7 +85,7 @@ class Training:
     """Stage 2 of one run. `budget_s` ends it after so many seconds in updates (evaluation not counted)."""
 
     def __init__(self, run: Run, budget_s: float = math.inf) -> None:
-        self.run_, self.budget_s = run, budget_s
+        self.run, self.budget_s = run, budget_s
         self.started = time.monotonic()
         config = run.config
         self.policy = load_policy(run.start_model(), config)
@@ -98,11 +98,11 @@ class Training:
         self.counters = self._restore()
         self.ended_by = self._limit()
 
-    def run(self) -> Result:
+    def train(self) -> Result:
         """Update until a limit is reached; what came of it."""
-        config, counters = self.run_.config.train, self.counters
-        log = MetricsLogger(self.run_.folder.root, resume_from=counters.updates + 1)
-        table = UpdateTable(COLUMNS, console=self.run_.console)
+        config, counters = self.run.config.train, self.counters
+        log = MetricsLogger(self.run.folder.root, resume_from=counters.updates + 1)
+        table = UpdateTable(COLUMNS, console=self.run.console)
         if counters.updates == 0:
             self._evaluate()
             self.timings.collect()
@@ -114,7 +114,7 @@ class Training:
             peak = peak_flops(self.policy.decoder.device)
             metrics = outcome.metrics | speed(outcome.metrics, self.timings.collect(), peak)
             for alarm in counters.alarms.check(metrics):
-                self.run_.say(f"alarm, update {counters.updates}: {alarm}")
+                self.run.say(f"alarm, update {counters.updates}: {alarm}")
             log.log(counters.updates, metrics)
             table.row(counters.updates, metrics)
             self._stop_if_broken(outcome)
@@ -125,23 +125,23 @@ class Training:
 
     def _restore(self) -> Counters:
         """Counters of the checkpoint to go on from, after dropping everything that came later."""
-        folder, resume = self.run_.folder, self.run_.config.run.resume
+        folder, resume = self.run.folder, self.run.config.run.resume
         chosen = checkpoint.resolve(folder.checkpoints, resume if isinstance(resume, str) else True)
         counters = Counters()
         if chosen is not None:
             counters = Counters.of(checkpoint.load(chosen, self.policy.decoder, self.optimizer))
             checkpoint.supersede_later(chosen)
-            self.run_.say(f"train: going on after update {counters.updates}")
+            self.run.say(f"train: going on after update {counters.updates}")
         folder.drop_after(counters.updates)
         return counters
 
     def _update(self) -> Outcome:
-        counters, every = self.counters, self.run_.config.eval.every
+        counters, every = self.counters, self.run.config.eval.every
         started = time.monotonic()
         outcome = self.updater(counters.updates + 1)
         counters.training_s += time.monotonic() - started
         counters.updates += 1
-        write_trajectories(self.run_.folder.trajectories(counters.updates), outcome.trajectories)
+        write_trajectories(self.run.folder.trajectories(counters.updates), outcome.trajectories)
         counters.skipped_in_a_row = counters.skipped_in_a_row + 1 if outcome.skipped else 0
         if outcome.skipped:
             outcome.metrics["actor/non_finite"] = outcome.non_finite
@@ -152,7 +152,7 @@ class Training:
 
     def _evaluate(self) -> dict[str, float]:
         """Success of the present policy on the select panel, written to evals/ and returned as val/*."""
-        config, file = self.run_.config.eval, self.run_.folder.evaluation(self.counters.updates)
+        config, file = self.run.config.eval, self.run.folder.evaluation(self.counters.updates)
         if config.select_tasks == 0:
             return {}
         with self.timings("eval"):
@@ -170,7 +170,7 @@ class Training:
 
     def _limit(self) -> str:
         """Which limit the run has reached; empty while it goes on."""
-        train = self.run_.config.train
+        train = self.run.config.train
         if self.counters.updates >= train.updates:
             return "train.updates"
         if self.counters.training_s >= self.budget_s:
@@ -183,27 +183,27 @@ class Training:
         """Its time is on record with the next update, whose line is written later than this one's."""
         with self.timings("checkpoint"):
             checkpoint.save(
-                checkpoint.step_folder(self.run_.folder.checkpoints, self.counters.updates),
+                checkpoint.step_folder(self.run.folder.checkpoints, self.counters.updates),
                 self.policy.decoder,
                 self.optimizer,
                 self.counters.state(),
                 tokenizer_folder=self.policy.tokenizer_folder,
-                keep_last=self.run_.config.train.keep_last,
+                keep_last=self.run.config.train.keep_last,
             )
 
     def _stop_if_broken(self, outcome: Outcome) -> None:
         """Raises FloatingPointError after too many useless updates; their last turns are on disk then."""
         if outcome.skipped:
-            self.run_.say(
+            self.run.say(
                 f"update {self.counters.updates} skipped: the gradient of {outcome.non_finite} is not finite"
             )
         if self.counters.skipped_in_a_row < SKIPPED_IN_A_ROW:
             return
-        file = self.run_.folder.root / "non_finite" / f"{self.counters.updates:06d}.json"
+        file = self.run.folder.root / "non_finite" / f"{self.counters.updates:06d}.json"
         turns = [
             {"trajectory": outcome.trajectories[index].id, "turn": turn} for index, turn in outcome.skipped
         ]
-        trajectories = self.run_.folder.trajectories(self.counters.updates)
+        trajectories = self.run.folder.trajectories(self.counters.updates)
         write_json(file, {"gradients": outcome.non_finite, "trajectories": str(trajectories), "turns": turns})
         raise FloatingPointError(
             f"{SKIPPED_IN_A_ROW} updates in a row had no finite gradient ({outcome.non_finite}); the turns "

@@ -133,9 +133,10 @@ def test_interrupt_says_how_to_go_on(tmp_path):
     command = [*COMMAND, "base", "tiny", f"run.dir={tmp_path}", "base.steps=100000"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)
-    mark = tmp_path / "tiny" / "base" / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (mark.is_file() and mark.stat().st_size):
+    mark = tmp_path / "tiny" / "base" / "acting" / "metrics.jsonl"
+    deadline = time.monotonic() + 300
+    while not (mark.is_file() and mark.stat().st_size):
+        assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     err = process.communicate(timeout=60)[1].decode()

@@ -278,7 +278,7 @@ def test_more_updates_go_on_where_the_run_ended(tiny, tmp_path):
     perform(run, "train")
     config = changed(run.config, train__updates=2, run__resume=True)
     assert claim(run.folder, config) == ["train.updates"]
-    assert Training(quiet(config, run.folder, tiny.folder)).run()["updates"] == 2
+    assert Training(quiet(config, run.folder, tiny.folder)).train()["updates"] == 2
     assert [line["step"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [1, 2]
 
 
@@ -286,7 +286,7 @@ def test_wall_clock_limit_stops_cleanly_with_a_checkpoint(tiny, tmp_path):
     run = beside(tiny, tmp_path, train__updates=100, train__max_wall_s=0.01, eval__select_tasks=2)
     training = Training(run)
     training.ended_by = ""
-    result = training.run()
+    result = training.train()
     assert result["updates"] == 1 and result["ended_by"] == "train.max_wall_s"
     assert checkpoint.latest(run.folder.checkpoints).name == "step-000001"
     assert run.folder.evaluation(1).is_file()
@@ -299,7 +299,7 @@ def test_non_finite_updates_are_skipped_named_and_stop_the_run_after_three(tiny,
     before = weight.detach().clone()
     weight.register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(FloatingPointError, match=r"3 updates in a row.*mlp\.up_proj\.weight"):
-        training.run()
+        training.train()
     assert torch.equal(weight, before)
     lines = read_metrics(tmp_path / "metrics.jsonl")
     assert [line["actor/skipped_steps"] for line in lines] == [1.0] * 3
@@ -386,3 +386,13 @@ def test_start_reopens_stage_2_when_a_resumed_run_changes(tiny, tmp_path):
     assert again.folder.result("train") is not None
     again = start(changed(config, run__resume=True, train__lr=0.5), Console(quiet=True))
     assert again.folder.result("train") is None and again.folder.result("collect") is not None
+
+
+def test_methods_to_compare_can_be_added_to_a_finished_run(tmp_path):
+    config = load_config("tiny", [f"run.dir={tmp_path}"])
+    run = start(config, Console(quiet=True))
+    for stage in ("train", "compare"):
+        run.folder.finish(stage, {"wall_s": 1.0})
+    more = config.model_copy(update={"compare": ("grpo",)})
+    again = start(changed(more, run__resume=True), Console(quiet=True))
+    assert again.folder.result("train") is not None and again.folder.result("compare") is None
