@@ -18,7 +18,7 @@ quickstart: $(STAMP)
 	$(BIN)/sprout run quickstart --resume run.dir=$(RUNS)
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -q -m 'not slow' -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m 'not slow' -n 2
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
