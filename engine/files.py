@@ -12,11 +12,15 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def replace_file(file: Path, content: bytes) -> None:
     """Replace `file` by `content` in one atomic step that has reached the disk when the call returns."""
     temporary = file.with_name(f".tmp-{file.name}")
-    with temporary.open("wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-    temporary.replace(file)
+    try:
+        with temporary.open("wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(file)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(file.parent)
 
 

@@ -107,8 +107,10 @@ class RunDir:
         return read_json(self._marker(stage))
 
     def drop_after(self, updates: int) -> None:
-        """Remove trajectories and evaluations that belong to later updates than `updates`."""
+        """Remove trajectories and evaluations of later updates than `updates`, and half-written ones."""
         for folder in ("trajectories", "evals"):
+            for unfinished in (self.root / folder).glob(".tmp-*"):
+                unfinished.unlink()
             for file in (self.root / folder).glob("[0-9]*"):
                 if int(file.stem) > updates:
                     file.unlink()

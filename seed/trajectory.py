@@ -6,7 +6,6 @@ turn's context and action, and the rest. Files grow with the tokens of an episod
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -15,6 +14,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from sprout.engine.files import replace_file
 
 SCHEMA_VERSION = 1
 Ids = NDArray[np.int64]
@@ -126,25 +127,17 @@ def split_context(context: Ids, previous: Ids) -> tuple[int, list[int]]:
 
 
 def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> None:
-    """Writes the whole file or nothing: a temporary file, fsync, then a rename over `path`.
+    """Writes the whole file or nothing.
 
     Raises OSError naming the file when the disk refuses; an earlier file of that name is then still whole.
     """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    content = b"".join(orjson.dumps(trajectory.model_dump()) + b"\n" for trajectory in trajectories)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            for trajectory in trajectories:
-                file.write(orjson.dumps(trajectory.model_dump()) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace_file(path, content)
     except OSError as error:
         raise OSError(error.errno, f"cannot write trajectories: {error.strerror}", str(path)) from error
-    finally:
-        if temporary.exists():
-            temporary.unlink()
 
 
 def read_trajectories(*paths: str | Path) -> Iterator[Trajectory]:
