@@ -88,7 +88,7 @@ def _report(
 
     show(title, rows)
     if csv is not None:
-        write_csv(csv, rows, dict(summary) | dict(columns))
+        write_csv(csv, rows, columns)
     if json:
         typer.echo(json_.dumps(dict(summary) | dict(columns)))
     else:

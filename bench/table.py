@@ -26,6 +26,7 @@ def show(title: str, rows: Sequence[Row]) -> None:
 
 def write_csv(file: Path, rows: Sequence[Row], constant: Row) -> None:
     """One line per row, with the same device and version columns on each."""
+    assert not rows[0].keys() & constant.keys(), "a constant column would overwrite measurements"
     with file.open("w", newline="") as out:
         writer = csv.DictWriter(out, [*rows[0], *constant])
         writer.writeheader()
