@@ -99,14 +99,19 @@ def test_pair_logprobs_equal_separate_sequences(seed):
 
 
 @settings(max_examples=8, deadline=None)
-@given(seed=st.integers(0, 10_000), rows=st.integers(40, 120))
+@given(seed=st.integers(0, 10_000), rows=st.integers(0, 60))
 def test_gradient_does_not_depend_on_the_micro_batch_split(seed, rows):
     turns = random_turns(seed, count=8)
     decoder = tiny_decoder(dtype=torch.float64)
     whole, _ = gradients(decoder, turns)
-    parts, _ = gradients(decoder, turns, rows_per_micro_batch=rows)
+    largest = max(len(t.context) + 2 * len(t.action) + _length(t.teacher_context) for t in turns)
+    parts, _ = gradients(decoder, turns, rows_per_micro_batch=largest + rows)
     for name in whole:
         torch.testing.assert_close(parts[name], whole[name], atol=1e-11, rtol=1e-8, msg=name)
+
+
+def _length(ids):
+    return 0 if ids is None else len(ids)
 
 
 def test_gradients_are_the_same_bits_with_teacher_branches_when_lambda_is_zero():
