@@ -1,8 +1,5 @@
 """Demonstrations and reading questions as turns: the base model's training material, and Stage 1's replay."""
 
-from collections.abc import Iterator
-from itertools import count
-
 import numpy as np
 
 from sprout.engine.chat import ChatFormat
@@ -63,14 +60,6 @@ def lesson(
     for item in range(index * reports, (index + 1) * reports):
         turns += [question_turn(question, chat) for question in reading_reports(seed, item)]
     return turns
-
-
-def lessons(
-    chat: ChatFormat, layout: RolloutSection, *, seed: int, episodes: int, transcripts: int, start: int = 0
-) -> Iterator[list[Turn]]:
-    """The endless stream of batches from `start` on."""
-    for index in count(start):
-        yield lesson(chat, layout, seed=seed, index=index, episodes=episodes, transcripts=transcripts)
 
 
 def _labelled(context: np.ndarray, labels: Labels, chat: ChatFormat) -> list[Turn]:
