@@ -77,10 +77,10 @@ class BaseSection(Section):
     warmup_fraction: Fraction = 0.02
     final_lr_ratio: Fraction = 0.02
     checkpoint_every: Count = 100
-    reading_steps: CountOrZero = Field(default=350, description="closing steps, mostly on transcripts")
+    reading_steps: CountOrZero = Field(default=600, description="closing steps, mostly on transcripts")
     reading_episodes_per_step: CountOrZero = 4
-    reading_transcripts_per_step: CountOrZero = 1
-    reports_per_step: CountOrZero = Field(default=6, description="transcripts, questions answered in JSON")
+    reading_transcripts_per_step: CountOrZero = 2
+    reports_per_step: CountOrZero = Field(default=4, description="transcripts, questions answered in JSON")
     reading_lr_factor: Positive = Field(default=0.4, description="of lr and muon_lr")
 
 

@@ -1,15 +1,12 @@
-"""Training material for the base model: scripted episodes with skill branches, and reading questions.
+"""Training material for the base model: scripted episodes with skill branches.
 
 The history of an episode never contains a skill. At some turns a *branch* says what a player who has just
 been given a skill would do there. Item `index` of a stream depends on (seed, index) only.
 """
 
-import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import count
 from random import Random
 from typing import TypeAlias
 
@@ -17,14 +14,12 @@ from sprout.seed.analyzer.transcript import TrajectoryView, TranscriptStep
 from sprout.seed.envs.household import text
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.expert import Noise, next_command, noisy_command
-from sprout.seed.envs.household.kinds import kind_of
 from sprout.seed.envs.household.memory import Memory
 from sprout.seed.envs.household.skills import NULL_SKILL, irrelevant_skill, oracle_skill, wrong_skill
 from sprout.seed.envs.household.world import Task, World, generate_world
 
 LABEL_DRAWS = 4
 MAX_TURNS = 16  # longer than an episode by default, so that the base has seen what comes late
-
 
 Labels: TypeAlias = tuple[tuple[str, float], ...]  # commands to imitate, with shares that sum to 1
 
@@ -60,15 +55,6 @@ class Demonstration:
 
 
 @dataclass(frozen=True)
-class ReadingQuestion:
-    """A question about a rendered transcript and its short answer: reading, not the analyzer's format."""
-
-    transcript: str
-    question: str
-    answer: str
-
-
-@dataclass(frozen=True)
 class DemonstrationMix:
     """Shares of the material; `right` to `null` are relative weights of the branches' skill kinds,
     `random_move` and `invalid` the noise per turn of the noisy trunks."""
@@ -98,7 +84,8 @@ class Played:
         )
 
 
-def _rng(seed: int, stream: str, index: int) -> Random:
+def item_rng(seed: int, stream: str, index: int) -> Random:
+    """The randomness of item `index` of a stream."""
     digest = blake2b(f"{stream}/{seed}/{index}".encode(), digest_size=8).digest()
     return Random(int.from_bytes(digest, "big"))
 
@@ -122,7 +109,7 @@ def play_world(
 def demonstration(seed: int, index: int, mix: DemonstrationMix | None = None) -> Demonstration:
     """Episode `index` of the stream `seed`, on a task of the train split."""
     mix = mix or DemonstrationMix()
-    rng = _rng(seed, "demonstration", index)
+    rng = item_rng(seed, "demonstration", index)
     world_seed = rng.getrandbits(48)
     branched = rng.random() < mix.branched_episodes
     hinted = branched and rng.random() < mix.hinted_trunks
@@ -136,11 +123,6 @@ def demonstration(seed: int, index: int, mix: DemonstrationMix | None = None) ->
     )
     branches = _branches(world_seed, memories, steps, rng, mix) if branched else ()
     return Demonstration(world.task.text, text.SYSTEM_PROMPT, world.first_observation, steps, branches)
-
-
-def demonstrations(seed: int, mix: DemonstrationMix | None = None) -> Iterator[Demonstration]:
-    """The endless stream of `demonstration(seed, 0), demonstration(seed, 1), ...`."""
-    return (demonstration(seed, index, mix) for index in count())
 
 
 def _memories(played: Played) -> list[Memory]:
@@ -185,94 +167,3 @@ def _skills(world_seed: int, rng: Random) -> dict[str, str]:
         "irrelevant": irrelevant_skill(world, rng),
         "null": NULL_SKILL,
     }
-
-
-def reading_questions(seed: int, index: int, most: int = 4) -> list[ReadingQuestion]:
-    """Up to `most` different questions about one noisy rollout of a train task, number `index` of `seed`."""
-    transcript, questions, rng = _read(seed, "reading", index)
-    chosen = rng.sample(questions, min(most, len(questions)))
-    return [ReadingQuestion(transcript, question, answer) for question, answer in chosen]
-
-
-def reading_reports(seed: int, index: int, most: int = 4) -> list[ReadingQuestion]:
-    """Up to `most` pairs of questions about one such rollout, each pair to be answered by one JSON object."""
-    transcript, questions, rng = _read(seed, "report", index)
-    chosen = rng.sample(questions, min(2 * most, len(questions) // 2 * 2))
-    pairs = zip(chosen[::2], chosen[1::2], strict=True)
-    return [
-        ReadingQuestion(
-            transcript,
-            f"write json . report : {first} answer : {second}",
-            json.dumps({"report": first_answer, "answer": second_answer}),
-        )
-        for (first, first_answer), (second, second_answer) in pairs
-    ]
-
-
-def _read(seed: int, stream: str, index: int) -> tuple[str, list[tuple[str, str]], Random]:
-    """A transcript and what can be asked about it."""
-    rng = _rng(seed, stream, index)
-    world = generate_world("train", rng.getrandbits(48))
-    noise = Noise(random_move=rng.uniform(0, 0.4), invalid=rng.uniform(0, 0.4))
-    skill = oracle_skill(world) if rng.random() < 0.3 else ""
-    played = play_world(world, rng, noise, skill)
-    return played.view().render(), _questions(played, rng), rng
-
-
-def _questions(played: Played, rng: Random) -> list[tuple[str, str]]:
-    """Every question that this transcript can answer."""
-    memory = Memory.of([*(step.observation for step in played.steps), played.final_observation])
-    task = played.world.task
-    options = [
-        _ask_where(task.object_kind, memory),
-        *(_ask_where(name, memory) for name in list(memory.first_seen)[:3]),
-        ("what was the task ?", task.text),
-        ("did it succeed ?", "yes ." if played.world.success else "no ."),
-        _ask_empty(memory),
-        _ask_contents(memory, rng),
-        _ask_done(played),
-        _ask_unseen(memory),
-        ("how many commands were invalid ?", f"{sum(not step.valid for step in played.steps)} ."),
-    ]
-    return list(dict.fromkeys(options))
-
-
-def _ask_where(what: str, memory: Memory) -> tuple[str, str]:
-    """Of one object by name, or of all objects of a kind."""
-    found = [(name, place) for name, place in memory.first_seen.items() if what in (name, kind_of(name))]
-    answer = " , ".join(f"{name} in {place}" for name, place in found)
-    return f"where was {what} ?", f"{answer} ." if answer else f"{what} was not found ."
-
-
-def _ask_empty(memory: Memory) -> tuple[str, str]:
-    used = {*memory.first_seen.values(), *memory.placed.values()}
-    empty = [place for place in memory.contents if place not in used]
-    return "which places were empty ?", f"{' , '.join(empty) or 'none'} ."
-
-
-def _ask_unseen(memory: Memory) -> tuple[str, str]:
-    return "which places were not seen ?", f"{' , '.join(memory.unseen()) or 'none'} ."
-
-
-def _ask_contents(memory: Memory, rng: Random) -> tuple[str, str]:
-    place = rng.choice(memory.receptacles)
-    if place not in memory.contents:
-        return f"what was in {place} ?", f"{place} was not seen ."
-    names = [name for name, where in memory.first_seen.items() if where == place]
-    return f"what was in {place} ?", f"{' , '.join(names) or 'nothing'} ."
-
-
-def _ask_done(played: Played) -> tuple[str, str]:
-    """What happened to the first object that was taken, in order."""
-    done = [
-        step.response for step in played.steps if step.valid and step.response.split()[0] not in _IDLE_VERBS
-    ]
-    taken = next((command.split()[1:3] for command in done if command.startswith("take")), None)
-    if taken is None:
-        return "what was taken ?", "nothing ."
-    name = " ".join(taken)
-    about = [command for command in done if command.split()[1:3] == taken]
-    return f"what was done with {name} ?", f"{' , '.join(about)} ."
-
-
-_IDLE_VERBS = ("go", "open", "look", "inventory", "use")

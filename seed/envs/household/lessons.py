@@ -9,11 +9,9 @@ from sprout.seed.envs.household.demonstrations import (
     Demonstration,
     DemonstrationMix,
     Labels,
-    ReadingQuestion,
     demonstration,
-    reading_questions,
-    reading_reports,
 )
+from sprout.seed.envs.household.reading import ReadingQuestion, reading_questions, reading_reports
 from sprout.seed.schema import RolloutSection
 
 
