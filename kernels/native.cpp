@@ -1,4 +1,4 @@
-// Python module sprout.kernels._native: binds every op's native.cpp.
+// Python module sprout.kernels._native_ISA: binds every op's native.cpp.
 #include <nanobind/nanobind.h>
 
 void bind_decode_attention(nanobind::module_&);
@@ -7,7 +7,7 @@ void bind_rotary(nanobind::module_&);
 void bind_sample(nanobind::module_&);
 void bind_swiglu(nanobind::module_&);
 
-NB_MODULE(_native, m) {
+NB_MODULE(SPROUT_MODULE, m) {
     m.doc() = "Native CPU kernels";
     bind_decode_attention(m);
     bind_rms_norm(m);

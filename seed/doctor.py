@@ -25,10 +25,10 @@ def print_report(console: Console | None = None) -> None:
 
 def _native() -> str:
     try:
-        import_module("sprout.kernels._native")
+        isa: str = import_module("sprout.kernels._native").ISA
     except ImportError as error:
         return f"missing ({error}); reinstall without SPROUT_NO_NATIVE"
-    return "built"
+    return f"built; this CPU runs its {isa} code"
 
 
 def _contents() -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Shared by the kernel tests: NaN-poisoned buffers, and the accuracy rule every op is held to."""
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -35,8 +34,8 @@ def cpu_path(request: pytest.FixtureRequest) -> tuple[str, torch.dtype]:
 
 
 def _built(backend: str) -> str:
-    if backend == "native" and find_spec("sprout.kernels._native") is None:
-        pytest.skip("the native kernels are not built")
+    if backend == "native":
+        pytest.importorskip("sprout.kernels._native", reason="not built", exc_type=ImportError)
     return backend
 
 

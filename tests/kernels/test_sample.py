@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sprout.kernels import sample, use_backend
 
-NATIVE = find_spec("sprout.kernels._native") is not None
+NATIVE = any(find_spec(f"sprout.kernels._native_{isa}") for isa in ("baseline", "avx2", "avx512"))
 
 
 @pytest.fixture

@@ -1,0 +1,43 @@
+from importlib import import_module
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from sprout.kernels import rms_norm, swiglu, use_backend
+
+native = pytest.importorskip("sprout.kernels._native", reason="not built", exc_type=ImportError)
+RUNNABLE = native.WIDEST_FIRST[native.WIDEST_FIRST.index(native.ISA) :]
+
+
+@pytest.mark.parametrize("isa", native.WIDEST_FIRST)
+def test_every_build_gives_the_same_results(isa, monkeypatch):
+    name = f"sprout.kernels._native_{isa}"
+    if isa not in RUNNABLE or find_spec(name) is None:
+        pytest.skip("not built, or not for this CPU")
+    x, y = torch.randn(2, 5, 77, generator=torch.Generator().manual_seed(0))
+    wanted = swiglu(x, y), rms_norm(x, y[0], 1e-6)
+    monkeypatch.setattr(native, "_module", import_module(name))
+    with use_backend(swiglu="native", rms_norm="native"):
+        torch.testing.assert_close((swiglu(x, y), rms_norm(x, y[0], 1e-6)), wanted)
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "chosen"),
+    [
+        ("AVX512", {"avx512", "avx2", "baseline"}, "avx512"),
+        ("AVX2", {"avx512", "avx2", "baseline"}, "avx2"),
+        ("AVX512", {"avx2"}, "avx2"),
+        ("DEFAULT", {"avx512", "avx2", "baseline"}, "baseline"),
+        ("SVE256", {"baseline"}, "baseline"),
+    ],
+)
+def test_choice_of_build(capability, built, chosen, monkeypatch):
+    monkeypatch.setattr(native, "find_spec", lambda name: name.split("_native_")[1] in built or None)
+    assert native._choose(capability) == chosen
+
+
+def test_no_build_for_this_cpu_is_an_import_error(monkeypatch):
+    monkeypatch.setattr(native, "find_spec", lambda name: "avx512" in name or None)
+    with pytest.raises(ImportError, match="no native module for avx2 or below"):
+        native._choose("AVX2")
