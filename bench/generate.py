@@ -24,7 +24,7 @@ from sprout.bench.episodes import Episodes, EpisodeShape
 from sprout.bench.measure import Ceilings, Timing, interleaved
 from sprout.bench.models import as_transformers
 from sprout.bench.table import Row
-from sprout.engine.generate import Generator, Session
+from sprout.engine.generator import Generator, Session
 from sprout.engine.model import Decoder
 from sprout.engine.rng import derive_key
 

@@ -243,19 +243,22 @@ def _write_weights(decoder: Decoder, folder: Path) -> None:
     tensors = {name: p.detach() for name, p in decoder.named_parameters()}
     shards = cut_shards(tensors, MAX_SHARD_BYTES)
     if len(shards) == 1:
-        save_file(_on_cpu(tensors), folder / SINGLE_FILE, metadata={"format": "pt"})
+        _write_shard(tensors, folder / SINGLE_FILE)
         return
     weight_map = {}
     for number, names in enumerate(shards, start=1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(_on_cpu({n: tensors[n] for n in names}), folder / file, metadata={"format": "pt"})
+        _write_shard({name: tensors[name] for name in names}, folder / file)
         weight_map.update(dict.fromkeys(names, file))
     index = {"metadata": {"total_size": weight_bytes(decoder)}, "weight_map": weight_map}
     (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _on_cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+def _write_shard(tensors: Mapping[str, Tensor], file: Path) -> None:
+    on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(on_cpu, file, metadata={"format": "pt"})
+    # safetensors makes the file readable by its owner only, whatever the umask says.
+    file.chmod((file.parent / "config.json").stat().st_mode)
 
 
 def _json(file: Path) -> dict[str, Any]:

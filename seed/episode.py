@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from sprout.engine.chat import ChatFormat
-from sprout.engine.generate import Completion
+from sprout.engine.generator import Completion
 from sprout.seed.conversation import Conversation
 from sprout.seed.schema import RolloutSection
 from sprout.seed.trajectory import Ids, Trajectory, TurnRecord, split_context

@@ -11,7 +11,7 @@ import torch
 
 from sprout.engine import parallel
 from sprout.engine.chat import ChatFormat
-from sprout.engine.generate import Generator
+from sprout.engine.generator import Generator
 from sprout.engine.tokenizer import load_tokenizer
 from sprout.engine.weights import load_model, save_model
 

@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 
 from sprout.engine.chat import ChatFormat
-from sprout.engine.generate import Completion, Generator, Session
+from sprout.engine.generator import Completion, Generator, Session
 from sprout.engine.rng import derive_key
 from sprout.seed.episode import Episode, EpisodeError, Task
 from sprout.seed.schema import Config

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sprout.engine.chat import ChatFormat
-from sprout.engine.generate import Completion, Generator, complete
+from sprout.engine.generate import complete
+from sprout.engine.generator import Completion, Generator
 from sprout.engine.rng import derive_key
 from sprout.seed.analyzer.prompt import parse_answer, prompt_ids
 from sprout.seed.trajectory import Skill, Trajectory

@@ -6,7 +6,8 @@ from tiny import FAMILIES, tiny_decoder
 
 from sprout.engine.dual import pair_logprobs
 from sprout.engine.forest import Forest, Turn
-from sprout.engine.generate import Generator, complete, generate
+from sprout.engine.generate import complete, generate
+from sprout.engine.generator import Generator
 from sprout.engine.rng import derive_key
 from sprout.kernels import sample
 
@@ -234,10 +235,10 @@ class TestCapacity:
 
     def test_all_pages_return(self, decoder):
         generator = Generator(decoder, stop_id=STOP, cache_tokens=2048)
-        free = generator._pages.free
+        free = generator._residency.allocator.free
         play(generator)
-        assert generator._pages.free == free
-        assert not generator._pages.references.any()
+        assert generator._residency.allocator.free == free
+        assert not generator._residency.allocator.references.any()
 
     def test_closing_a_running_session_frees_it(self, decoder):
         generator = Generator(decoder, stop_id=STOP, cache_tokens=256, max_rows=2)

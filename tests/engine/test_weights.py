@@ -241,3 +241,9 @@ def test_a_wrong_folder_is_a_one_line_error_that_names_it(folder, case):
         load_model(folder)
     assert "\n" not in str(raised.value)
     assert str(folder) in str(raised.value)
+
+
+def test_weights_are_as_readable_as_the_rest_of_the_folder(tmp_path):
+    save_model(tiny_decoder(), tmp_path / "model")
+    modes = {file.name: file.stat().st_mode for file in (tmp_path / "model").iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sprout.engine.forest import Forest
-from sprout.engine.generate import Generator
+from sprout.engine.generator import Generator
 from sprout.engine.supervised import supervised_nll, token_weights
 from sprout.seed.analyzer.policy import OVERFLOW, PolicyAnalyzer
 from sprout.seed.analyzer.prompt import skill_turn

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sprout.engine.forest import Forest, Turn
-from sprout.engine.generate import Generator
+from sprout.engine.generator import Generator
 from sprout.kernels import selected_logprob
 from sprout.seed.config import load_config
 from sprout.seed.conversation import Conversation
