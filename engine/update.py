@@ -22,6 +22,7 @@ from sprout.engine.forest import Floats, Forest, ForestStats, Turn
 from sprout.engine.microbatch import split_turns
 from sprout.engine.model import Decoder
 from sprout.engine.optimizer import Optimizer
+from sprout.engine.shaping import AdvantageShaping
 from sprout.kernels import PolicyLossCoefficients, PolicyLossTerms, policy_loss
 
 Aggregation = Literal["token_mean_global", "token_mean_microbatch", "sequence_mean"]
@@ -39,11 +40,13 @@ class UpdateSettings:
     loss_aggregation: Aggregation = "token_mean_global"
     teacher_policy: Literal["snapshot", "live"] = "snapshot"
     opd_baseline: Literal["none", "mean"] = "none"
+    shaping: AdvantageShaping = field(default_factory=AdvantageShaping)
 
     @property
     def needs_snapshot_scores(self) -> bool:
         """Whether theta_old must score the batch first: with one step the dual forward already does it."""
-        return self.opd_baseline == "mean" or (self.teacher_policy == "snapshot" and self.optimizer_steps > 1)
+        old = self.teacher_policy == "snapshot" or self.shaping.looks_at_teacher
+        return self.opd_baseline == "mean" or (old and self.optimizer_steps > 1)
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,14 @@ class _Columns:
     ref_logprob: Tensor | None
     skill_logprob: Tensor  # NaN, under opd_weight 0, where a turn has no teacher
 
+    def shaped_advantage(self, shaping: AdvantageShaping, student: Tensor) -> Tensor:
+        """The advantages after `shaping`; `student` stands for old_logprob where there is none."""
+        if not shaping.looks_at_teacher:
+            return self.advantage
+        old = student.detach() if self.old_logprob is None else self.old_logprob
+        delta = torch.where(self.opd_weight != 0, self.skill_logprob - old, 0)
+        return shaping(self.advantage, delta.to(self.advantage.dtype))
+
     @staticmethod
     def of(
         turns: Sequence[Turn], pair: PairLogprobs, rl_weight: list[Tensor], opd_weight: list[Tensor]
@@ -203,7 +214,7 @@ class _Step:
             loss, terms = policy_loss(
                 pair.student,
                 old_logprob=columns.old_logprob,
-                advantage=columns.advantage,
+                advantage=columns.shaped_advantage(self.settings.shaping, pair.student),
                 ref_logprob=columns.ref_logprob,
                 skill_logprob=columns.skill_logprob,
                 entropy=pair.entropy,

@@ -31,6 +31,10 @@ METHODS: dict[str, dict[str, Any]] = {
     "no-sft": {"sft.epochs": 0},
     # Skill-SD: importance-weighted k3 towards the skill context instead of the gated term
     "skill-sd": {"objective.lambda_opd": 0.0, "objective.skill_kl_coef": 0.001},
+    # OPID, episode level: Delta is added to the advantages
+    "opid": {"objective.lambda_opd": 0.0, "objective.delta_advantage": 0.1},
+    # RLSD: Delta scales the advantages, less and less
+    "rlsd": {"objective.lambda_opd": 0.0, "objective.delta_scale": 0.5},
     # a skill in the prompt at evaluation, GRPO in training
     "skill-prompt": {**GRPO, "eval.skill": "static"},
 }

@@ -13,6 +13,7 @@ import numpy as np
 
 from sprout.engine.chat import ChatFormat
 from sprout.engine.forest import Floats, Turn
+from sprout.engine.shaping import AdvantageShaping
 from sprout.engine.update import UpdateSettings
 from sprout.kernels import PolicyLossCoefficients
 from sprout.seed.advantages import group_advantages, turn_advantage
@@ -56,8 +57,8 @@ def turns_for_update(
     return result
 
 
-def update_settings(config: Config) -> UpdateSettings:
-    """The engine's view of the objective."""
+def update_settings(config: Config, update: int = 1) -> UpdateSettings:
+    """The engine's view of the objective at update number `update`."""
     objective = config.objective
     coefficients = PolicyLossCoefficients(
         clip_low=objective.clip_low,
@@ -77,12 +78,23 @@ def update_settings(config: Config) -> UpdateSettings:
         loss_aggregation=objective.loss_aggregation,
         teacher_policy=objective.teacher_policy,
         opd_baseline=objective.opd_baseline,
+        shaping=AdvantageShaping(
+            additive=objective.delta_advantage,
+            multiplicative=objective.delta_scale
+            * max(0.0, 1 - (update - 1) / objective.delta_scale_updates),
+        ),
     )
 
 
 def needs_skills(objective: ObjectiveSection) -> bool:
     """Whether the loss has a term that looks at the teacher."""
-    return objective.lambda_opd > 0 or objective.skill_kl_coef > 0
+    weights = (
+        objective.lambda_opd,
+        objective.skill_kl_coef,
+        objective.delta_advantage,
+        objective.delta_scale,
+    )
+    return any(weight > 0 for weight in weights)
 
 
 def is_valid(turn: TurnRecord, objective: ObjectiveSection) -> bool:

@@ -157,6 +157,9 @@ class ObjectiveSection(Section):
     kl_coef: NonNegative = 0.01
     entropy_coef: NonNegative = 0.001
     skill_kl_coef: NonNegative = Field(default=0.0, description="coefficient of Skill-SD")
+    delta_advantage: NonNegative = Field(default=0.0, description="w of OPID: advantage + w * Delta")
+    delta_scale: Fraction = Field(default=0.0, description="k of RLSD at the first update")
+    delta_scale_updates: Count = Field(default=100, description="updates over which k falls to 0")
     invalid_action_penalty: NonNegative = 0.1
 
     @field_validator("skill_source", mode="before")

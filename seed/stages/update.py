@@ -64,7 +64,7 @@ class Updater:
             skills = self._skills(trajectories)
         turns = turns_for_update(trajectories, skills, self._config, self._policy.chat)
         lr = self._optimizer.lr
-        result = self._learn(turns)
+        result = self._learn(turns, number)
         metrics = {"actor/lr": lr, **result.metrics, **turns.metrics, **played.metrics}
         metrics |= episode_metrics(trajectories) | reward_metrics(trajectories, self._config.objective)
         if self._analyzer is not None:
@@ -77,8 +77,8 @@ class Updater:
     def _skills(self, trajectories: list[Trajectory]) -> Sequence[Skill | None]:
         return self._analyzer.analyze(trajectories) if self._analyzer else [None] * len(trajectories)
 
-    def _learn(self, turns: UpdateTurns) -> UpdateResult:
-        settings = update_settings(self._config)
+    def _learn(self, turns: UpdateTurns, number: int) -> UpdateResult:
+        settings = update_settings(self._config, number)
         batch = turns.turns
         if self._reference is not None:
             with self._timings("rescore"):

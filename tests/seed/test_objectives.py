@@ -7,7 +7,7 @@ from sprout.engine.forest import Forest
 from sprout.seed.analyzer.sources import teacher_skills
 from sprout.seed.config import load_config, with_method
 from sprout.seed.conversation import Conversation, action_ids
-from sprout.seed.objectives import command_mask, turns_for_update, update_settings
+from sprout.seed.objectives import command_mask, needs_skills, turns_for_update, update_settings
 from sprout.seed.trajectory import Skill
 
 OBSERVATIONS = ["you see a mug .", "nothing happens .", "shelf 2 is here .", "you see pen 1 ."]
@@ -171,3 +171,12 @@ def test_action_only_distils_the_command_and_trains_the_whole_response(chat, epi
     for turn in made.turns:
         assert turn.mask.all()
         assert turn.opd_mask[-1] == 0 and turn.opd_mask[:-1].all()
+
+
+def test_opid_and_rlsd_shape_the_advantages_and_need_skills():
+    opid = with_method(config_of(), "opid")
+    assert needs_skills(opid.objective)
+    assert update_settings(opid).shaping.additive == 0.1 and update_settings(opid).coefficients.opd == 0
+    rlsd = with_method(config_of(), "rlsd")
+    strengths = [update_settings(rlsd, update).shaping.multiplicative for update in (1, 51, 101, 150)]
+    assert needs_skills(rlsd.objective) and strengths == pytest.approx([0.5, 0.25, 0, 0])
