@@ -230,7 +230,9 @@ def test_own_skills_are_written_about_an_episode_of_the_same_task(player):
     assert player.policy.chat.decode(context).count("hint") == 1
 
 
-@pytest.mark.parametrize("method", ["grpo", "null-skill", "shuffled-skill", "beta0", "opid", "rlsd", "skill-sd"])
+@pytest.mark.parametrize(
+    "method", ["grpo", "null-skill", "shuffled-skill", "beta0", "opid", "rlsd", "skill-sd"]
+)
 def test_methods_train_from_the_same_stage_1(tiny, tmp_path, method):
     config = method_config(changed(tiny.config, train__updates=1, eval__select_tasks=0), method)
     folder = RunDir(tmp_path)
