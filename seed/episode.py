@@ -96,8 +96,8 @@ class Episode:
 
     def _begin_turn(self) -> None:
         self._conversation.observe(self._observation)
-        skill = self._skill(self.trajectory) if self._skill else ""
-        self.context = self._conversation.teacher(skill)
+        self._shown = self._skill(self.trajectory) if self._skill else ""
+        self.context = self._conversation.teacher(self._shown)
 
     def _record(self, completion: Completion, response: str, reward: Any, info: dict[str, Any]) -> None:
         shared, tail = split_context(self.context, self._previous)
@@ -108,7 +108,7 @@ class Episode:
             shared=shared, tail=tail, action=completion.ids.tolist(), logprobs=completion.logprobs.tolist(),
             mask=[True] * len(completion.ids), finished="stop" if stopped else "length",
             well_formed=stopped and bool(info.get("well_formed", valid)), admissible=valid,
-            reward=_finite(reward) or 0.0,
+            reward=_finite(reward) or 0.0, prompt_skill=self._shown,
         )  # fmt: skip
         self.trajectory.turns.append(turn)
         total, known = self.trajectory.reward, _finite(reward)

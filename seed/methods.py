@@ -35,6 +35,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "opid": {"objective.lambda_opd": 0.0, "objective.delta_advantage": 0.1},
     # RLSD: Delta scales the advantages, less and less
     "rlsd": {"objective.lambda_opd": 0.0, "objective.delta_scale": 0.5},
+    # GRPO with a skill in the training prompt, and none at evaluation
+    "skill-grpo": {**GRPO, "train.skill": "static"},
     # a skill in the prompt at evaluation, GRPO in training
     "skill-prompt": {**GRPO, "eval.skill": "static"},
 }

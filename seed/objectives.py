@@ -175,7 +175,7 @@ def _turns_of(
     turns, overflow = [], 0
     for number, (record, context) in enumerate(zip(trajectory.turns, trajectory.contexts(), strict=True)):
         place = f"trajectory {trajectory.id}, turn {number}"
-        if not np.array_equal(conversation.student(number), context):
+        if not np.array_equal(conversation.teacher(record.prompt_skill, number), context):
             raise ValueError(
                 f"{place}: its context is not the one that this chat format, rollout.history_layout and "
                 "rollout.history_turns give; train with the settings it was collected with"

@@ -64,10 +64,14 @@ class Player:
             self.generator, policy.chat, lambda: self.environment(**config.env.options), config
         )
 
-    def rollout(self, tasks: Sequence[Task], members: int, update: int) -> RolloutResult:
-        """`members` episodes of each task."""
+    def rollout(
+        self, tasks: Sequence[Task], members: int, update: int, shown: Literal["none", "static"] = "none"
+    ) -> RolloutResult:
+        """`members` episodes of each task, with `shown` skills in the prompt."""
+        static = self._static() if shown == "static" else None
+        skill = (lambda trajectory: static.skill(trajectory.family).text) if static else None
         with progress("rollout", len(tasks) * members, console=self.console) as advance:
-            return self._rollouts.run(tasks, members, update, progress=_steps(advance))
+            return self._rollouts.run(tasks, members, update, skill=skill, progress=_steps(advance))
 
     def analyzer(self, kind: str) -> Analyzer:
         """The analyzer of a name. Raises ValueError for one that the environment does not support."""
@@ -156,9 +160,12 @@ class Player:
     def _skill(self, family: str, shown: Shown) -> Skill:
         if shown == "oracle":
             return Skill(text=self._sample.oracle_skill(), analyzer="oracle")
+        return self._static().skill(family)
+
+    def _static(self) -> StaticAnalyzer:
         static = self.analyzer("static")
         assert isinstance(static, StaticAnalyzer)
-        return static.skill(family)
+        return static
 
 
 def _steps(advance: Callable[[int], None]) -> Callable[[int, int], None]:

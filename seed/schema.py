@@ -186,6 +186,9 @@ class TrainSection(Section):
     keep_last: Count = 2
     max_wall_s: Positive | None = Field(default=None, description="stop cleanly after this many seconds")
     activation_checkpointing: bool = False
+    skill: Literal["none", "static"] = Field(
+        default="none", description="skill in the prompt while training; static: from analyzer.static_path"
+    )
 
 
 class EvalSection(Section):
@@ -237,6 +240,8 @@ class Config(Section):
                 train.optimizer_steps_per_update > rollouts,
             "analyzer.static_path: analyzer.kind = static needs a file of skills":
                 analyzer.kind == "static" and analyzer.static_path is None,
+            "train.skill: static needs analyzer.static_path":
+                train.skill == "static" and analyzer.static_path is None,
             "eval.skill: static needs analyzer.static_path":
                 self.eval.skill == "static" and analyzer.static_path is None,
             "analyzer.base_url: an OpenAI analyzer needs analyzer.base_url and analyzer.model":

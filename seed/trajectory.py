@@ -45,6 +45,7 @@ class TurnRecord(Record):
     The first `shared` context ids are those of the previous turn's context + action; `tail` is the rest.
     `logprobs` are the sampler's, one per id of `action`; `mask` marks the ids that the policy produced.
     `command` is the part of the response that the environment acted on (empty: it found none).
+    `prompt_skill` is the skill text that the context of this turn holds (empty: none).
     """
 
     observation: str
@@ -59,6 +60,7 @@ class TurnRecord(Record):
     well_formed: bool
     admissible: bool
     reward: float = 0.0
+    prompt_skill: str = ""
 
     @model_validator(mode="after")
     def _lengths_agree(self) -> TurnRecord:

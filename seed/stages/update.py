@@ -58,7 +58,7 @@ class Updater:
         train = self._config.train
         tasks = training_tasks(self._config.run.seed, number, train.tasks_per_update)
         with self._timings("rollout"):
-            played = self._player.rollout(tasks, train.rollouts_per_task, number)
+            played = self._player.rollout(tasks, train.rollouts_per_task, number, train.skill)
         trajectories = played.trajectories
         with self._timings("analyze"):
             skills = self._skills(trajectories)

@@ -230,6 +230,25 @@ def test_own_skills_are_written_about_an_episode_of_the_same_task(player):
     assert player.policy.chat.decode(context).count("hint") == 1
 
 
+def test_skill_grpo_trains_on_prompts_with_a_skill_and_is_measured_without(tiny, tmp_path):
+    (tmp_path / "skills.yaml").write_text("default: search other places first .\n")
+    skills = {"analyzer__static_path": str(tmp_path / "skills.yaml")}
+    config = method_config(
+        changed(tiny.config, train__updates=1, eval__select_tasks=2, **skills), "skill-grpo"
+    )
+    folder = RunDir(tmp_path / "run")
+    claim(folder, config)
+    run = quiet(config, folder, tiny.folder)
+    perform(run, "train")
+    chat = load_policy(run.start_model(), config).chat
+    for trajectory in read_trajectories(folder.trajectories(1)):
+        for turn, context in zip(trajectory.turns, trajectory.contexts(), strict=True):
+            assert turn.prompt_skill == "search other places first ."
+            assert chat.decode(context.tolist()).count("hint : search other places first .") == 1
+    assert read_metrics(folder.root / "metrics.jsonl")[0]["actor/grad_norm"] >= 0
+    assert read_json(folder.evaluation(1))["student"]["skill"] == "none"
+
+
 @pytest.mark.parametrize(
     "method", ["grpo", "null-skill", "shuffled-skill", "beta0", "opid", "rlsd", "skill-sd"]
 )
