@@ -6,7 +6,8 @@ a compiler. (An op's `__init__.py` must not `import torch`: once `torch.py` besi
 means the sibling.)
 
 `SPROUT_KERNELS="tree_attention=reference,rms_norm=torch"` or `with use_backend(...)` overrides the choice. An
-override that cannot run is an error, never a fallback.
+override that cannot run is an error, never a fallback. With `TRITON_INTERPRET=1` an override may ask for
+`triton` on CPU tensors (slow, for tests), and CUDA tensors are refused.
 """
 
 import os
@@ -22,6 +23,8 @@ from typing import Any
 
 import torch
 
+from sprout.kernels.launch import interpreting
+
 OPS = (
     "rms_norm",
     "rotary",
@@ -36,6 +39,7 @@ OPS = (
 PRIORITY = {"cuda": ("triton", "torch", "reference"), "cpu": ("native", "torch", "reference")}
 BACKENDS = ("triton", "native", "torch", "reference")
 NATIVE_DTYPES = (torch.float32,)
+TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 _overrides: ContextVar[Mapping[str, str] | None] = ContextVar("sprout_kernel_overrides", default=None)
 
@@ -98,7 +102,7 @@ def _status(op: str, device: str) -> OpStatus:
 
 @cache
 def _implementation(op: str, device: str, dtype: torch.dtype, requested: str | None) -> Callable[..., Any]:
-    if device == "cuda" and _interpreting():
+    if device == "cuda" and interpreting():
         raise RuntimeError(f"{op}: TRITON_INTERPRET=1 cannot be mixed with CUDA tensors; unset it")
     if requested is not None:
         why = _missing(op, requested, device, dtype)
@@ -118,8 +122,10 @@ def _missing(op: str, backend: str, device: str, dtype: torch.dtype) -> str | No
     """Why `backend` cannot run `op` on such tensors; None if it can."""
     if not _exists(op, backend):
         return "not implemented"
-    if backend == "triton" and device != "cuda" and not _interpreting():
+    if backend == "triton" and device != "cuda" and not interpreting():
         return "needs CUDA tensors, or TRITON_INTERPRET=1"
+    if backend == "triton" and dtype not in TRITON_DTYPES:
+        return f"supports {', '.join(map(str, TRITON_DTYPES))} only"
     if backend == "native" and device != "cpu":
         return "needs CPU tensors"
     if backend == "native" and dtype not in NATIVE_DTYPES:
@@ -153,10 +159,6 @@ def _folder(op: str) -> str:
 
 def _exists(op: str, backend: str) -> bool:
     return (Path(__file__).parent / _folder(op) / f"{backend}.py").is_file()
-
-
-def _interpreting() -> bool:
-    return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
 @cache

@@ -1,10 +1,12 @@
 """Shared by the kernel tests: NaN-poisoned buffers, and the accuracy rule every op is held to."""
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 import torch
 
+from sprout import kernels
 from sprout.kernels import use_backend
 
 Op = Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
@@ -18,24 +20,48 @@ def poisoned_memory() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-@pytest.fixture(params=["native", "torch"])
+@pytest.fixture
+def interpreter() -> Iterator[None]:
+    """Triton kernels run in Triton's interpreter, on CPU tensors."""
+    from interpreter import interpreting
+
+    with interpreting():
+        yield
+
+
+@pytest.fixture(params=["native", "torch", "triton"])
 def cpu_backend(request: pytest.FixtureRequest) -> str:
-    """Each fast backend of float32 CPU tensors."""
-    return _built(request.param)
+    """Each fast backend of float32 CPU tensors, of the op that the test file is named after."""
+    return _ready(request.param, request)
 
 
 @pytest.fixture(
-    params=[("native", "float32"), ("torch", "float32"), ("torch", "bfloat16"), ("torch", "float16")]
+    params=[
+        ("native", "float32"),
+        ("torch", "float32"),
+        ("torch", "bfloat16"),
+        ("torch", "float16"),
+        ("triton", "float32"),
+        ("triton", "float16"),
+    ],
+    ids="-".join,
 )
 def cpu_path(request: pytest.FixtureRequest) -> tuple[str, torch.dtype]:
-    """Each fast backend of CPU tensors with each dtype it takes, but float64."""
+    """Each fast backend of CPU tensors with each dtype it takes, but float64.
+
+    Triton's interpreter is wrong on bfloat16."""
     backend, dtype = request.param
-    return _built(backend), getattr(torch, dtype)
+    return _ready(backend, request), getattr(torch, dtype)
 
 
-def _built(backend: str) -> str:
+def _ready(backend: str, request: pytest.FixtureRequest) -> str:
+    op = request.path.stem.removeprefix("test_")
+    if not (Path(kernels.__file__).parent / op / f"{backend}.py").is_file():
+        pytest.skip(f"{op} has no {backend} backend")
     if backend == "native":
         pytest.importorskip("sprout.kernels._native", reason="not built", exc_type=ImportError)
+    if backend == "triton":
+        request.getfixturevalue("interpreter")
     return backend
 
 
