@@ -1,6 +1,7 @@
 """Fused operations: tensors in, tensors out. They know no task and no trainer."""
 
 from sprout.kernels.adamw import adamw_
+from sprout.kernels.add_rms_norm import add_rms_norm
 from sprout.kernels.decode_attention import decode_attention
 from sprout.kernels.dispatch import available, use_backend
 from sprout.kernels.policy_loss import PolicyLossCoefficients, PolicyLossTerms, policy_loss
@@ -16,6 +17,7 @@ __all__ = [
     "PolicyLossCoefficients",
     "PolicyLossTerms",
     "adamw_",
+    "add_rms_norm",
     "available",
     "decode_attention",
     "policy_loss",

@@ -27,6 +27,7 @@ from sprout.kernels.launch import interpreting
 
 OPS = (
     "rms_norm",
+    "add_rms_norm",
     "rotary",
     "swiglu",
     "tree_attention",

@@ -26,7 +26,7 @@ def adamw_(
     Arithmetic is in the parameter's dtype, whatever the gradient's. Gradients are read, never written.
 
     Args:
-        params: master weights, float32 or float64, contiguous; changed in place.
+        params: master weights, all float32 or all float64, contiguous; changed in place.
         grads: one per parameter, same shape, any floating dtype.
         exp_avg, exp_avg_sq: running mean of the gradient and of its square, like params; changed in place.
         step: number of this step, from 1.
@@ -46,6 +46,8 @@ def adamw_(
         raise ValueError(f"adamw_: lists of params, grads, exp_avg and exp_avg_sq have lengths {lengths}")
     for index, tensors in enumerate(zip(params, grads, exp_avg, exp_avg_sq, strict=True)):
         _check(index, *tensors)
+    if len({param.dtype for param in params}) > 1:
+        raise ValueError("adamw_: parameters must all be float32 or all float64")
     if params:
         resolve("adamw_", params[0])(
             params,

@@ -8,10 +8,13 @@ instead; nothing has to be imported twice, and nothing stays behind.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from triton.runtime.interpreter import InterpretedFunction, _patch_lang
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import GridExecutor, InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from sprout.kernels.dispatch import refresh
@@ -20,13 +23,21 @@ from sprout.kernels.dispatch import refresh
 @contextmanager
 def interpreting() -> Iterator[None]:
     """Inside the block Triton kernels run on CPU tensors, and dispatch accepts overrides that ask for it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_INTERPRET", "1")
-        patch.setattr(JITFunction, "run", _launch)
-        patch.setattr(JITFunction, "__call__", _call)
+    # Triton's language is patched once for the block; the interpreter would do it at every call of a function.
+    language = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRITON_INTERPRET", "1")
+            patch.setattr(interpreter, "_patch_lang", lambda function: interpreter._LangPatchScope())
+            patch.setattr(JITFunction, "run", _launch)
+            patch.setattr(JITFunction, "__call__", _call)
+            # It also writes storages back, on the CPU onto themselves: slow, and sparse memory fills up.
+            patch.setattr(GridExecutor, "_restore_args_dev", lambda *args: None)
+            refresh()
+            yield
+    finally:
+        language.restore()
         refresh()
-        yield
-    refresh()
 
 
 def _launch(kernel: JITFunction, *args: Any, grid: tuple[int, ...], warmup: bool, **options: Any) -> None:
@@ -34,12 +45,7 @@ def _launch(kernel: JITFunction, *args: Any, grid: tuple[int, ...], warmup: bool
 
 
 def _call(function: JITFunction, *args: Any, **kwargs: Any) -> Any:
-    # Not `InterpretedFunction.__call__`, which patches triton.language and leaves it so.
-    scope = _patch_lang(function.fn)
-    try:
-        return _interpreted(function.fn).rewrite()(*args, **kwargs)
-    finally:
-        scope.restore()
+    return _interpreted(function.fn)(*args, **kwargs)
 
 
 @cache
