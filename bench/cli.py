@@ -21,15 +21,26 @@ bench_app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Model = Annotated[str, typer.Option(help="small, quickstart, or a model folder")]
+Model = Annotated[str, typer.Option(help="small, quickstart, 135m, or a model folder")]
 Rounds = Annotated[int, typer.Option(min=1, help="rounds in which all providers take turns")]
+Backend = Annotated[
+    str | None,
+    typer.Option(help="what ours runs on: native, torch, reference or triton; all: every one, in turns"),
+]
+Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16")]
 Json = Annotated[bool, typer.Option("--json", help="end with one line of JSON")]
 Csv = Annotated[Path | None, typer.Option(help="also write the table to this file")]
 
 
 @bench_app.command()
 def pair(
-    model: Model = "small", rounds: Rounds = 3, json: Json = False, csv: Csv = None, device: str = "cpu"
+    model: Model = "small",
+    rounds: Rounds = 3,
+    backend: Backend = None,
+    json: Json = False,
+    csv: Csv = None,
+    device: str = "cpu",
+    dtype: Dtype = "float32",
 ) -> None:
     """Paired re-scoring: one gradient of the SEED loss, ours against transformers."""
     from sprout.bench.measure import machine
@@ -38,13 +49,20 @@ def pair(
     from sprout.bench.workload import PairShape
 
     where = _device(device)
-    result = measure_pair(build_decoder(model, where), PairShape(), rounds)
+    decoder = build_decoder(model, where, _dtype(dtype))
+    result = measure_pair(decoder, PairShape(), rounds, backend=backend)
     _report(f"paired re-scoring, {model} model", result.rows(), result.summary(), machine(where), json, csv)
 
 
 @bench_app.command()
 def generate(
-    model: Model = "quickstart", rounds: Rounds = 5, json: Json = False, csv: Csv = None, device: str = "cpu"
+    model: Model = "quickstart",
+    rounds: Rounds = 5,
+    backend: Backend = None,
+    json: Json = False,
+    csv: Csv = None,
+    device: str = "cpu",
+    dtype: Dtype = "float32",
 ) -> None:
     """Generation: ours against transformers' `generate`, multi-turn and single-shot."""
     from sprout.bench.episodes import MULTI_TURN, SINGLE_SHOT
@@ -53,17 +71,78 @@ def generate(
     from sprout.bench.models import build_decoder
 
     where = _device(device)
-    decoder = build_decoder(model, where)
-    many, one = (measure_generate(decoder, shape, rounds) for shape in (MULTI_TURN, SINGLE_SHOT))
+    decoder = build_decoder(model, where, _dtype(dtype))
+    many, one = (measure_generate(decoder, shape, rounds, backend) for shape in (MULTI_TURN, SINGLE_SHOT))
     summary = {
         "speedup_vs_hf": many.speedup(PEER),
         "speedup_vs_hf_cache_kept": many.speedup(PEER_CACHED),
         "speedup_vs_hf_single_shot": one.speedup(PEER),
         "tokens_per_s": many.tokens_per_s(OURS),
         "tokens_per_s_single_shot": one.tokens_per_s(OURS),
+        **many.by_backend(),
+        **one.by_backend("_single_shot"),
     }
     rows = many.rows("multi-turn") + one.rows("single-shot")
     _report(f"generation, {model} model", rows, summary, machine(where), json, csv)
+
+
+@bench_app.command()
+def kernels(
+    op: Annotated[list[str] | None, typer.Option(help="only this op; may be repeated")] = None,
+    device: str = "cpu",
+    dtype: Dtype = "float32",
+    rounds: Rounds = 5,
+    quick: Annotated[bool, typer.Option("--quick", help="tiny sizes, to see that everything runs")] = False,
+    compile: Annotated[
+        bool | None, typer.Option(help="torch.compile among the peers; default: on CUDA only")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="folder for CSV, Markdown and pictures")] = Path("bench-out"),
+    summary: Annotated[
+        bool, typer.Option("--summary", help="only the tracked ratios, without files")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Every op: forward, backward and both, on all backends and against peers; speed and peak memory."""
+    from sprout.bench.case import Setting
+    from sprout.bench.kernel_report import print_sweep, write_files
+    from sprout.bench.kernels import joined, measure_kernels
+    from sprout.bench.measure import machine
+    from sprout.bench.ops import CASES
+    from sprout.bench.tracked import measure_summary
+
+    where = _device(device)
+    columns = machine(where)
+    if summary:
+        rows, ratios = measure_summary(where, quick)
+        _report("tracked ratios", rows, ratios, columns, json, None)
+        return
+    allowed = where.type == "cuda" if compile is None else compile
+    scale = "quick" if quick else "cuda" if where.type == "cuda" else "cpu"
+    setting = Setting(where, _dtype(dtype), scale, allowed)
+    sweeps = []
+    for sweep in measure_kernels(setting, _chosen(op, CASES), rounds):
+        print_sweep(sweep)
+        sweeps.append(sweep)
+    write_files(out, sweeps, columns)
+    typer.echo(f"kernels.csv, kernels.md and pictures are in {out}")
+    if json:
+        typer.echo(json_.dumps(joined(sweeps).summary(where) | columns))
+
+
+def _chosen(ops: Sequence[str] | None, known: Mapping[str, object]) -> list[str]:
+    unknown = [op for op in ops or () if op not in known]
+    if unknown:
+        raise ValueError(f"--op {unknown[0]}: not one of {', '.join(known)}")
+    return list(ops or known)
+
+
+def _dtype(name: str) -> torch.dtype:
+    import torch
+
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if name not in known:
+        raise ValueError(f"--dtype {name}: not one of {', '.join(known)}")
+    return known[name]
 
 
 def _device(name: str) -> torch.device:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import math
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,8 +23,9 @@ import numpy as np
 import torch
 
 Run = Callable[[], object]
-GEMM_SIZE = 1024
-COPY_BYTES = 128 * 2**20
+GEMM_SIZE = {"cpu": 1024, "cuda": 8192}
+COPY_BYTES = {"cpu": 128 * 2**20, "cuda": 2**30}
+SHORTEST_S = {"cpu": 0.01, "cuda": 0.03}  # of a measured stretch of calls
 STATUS, CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -55,33 +59,65 @@ class Ceilings:
     gemm_gflops: float
     copy_gb_per_s: float
 
+    @staticmethod
+    def of(gemm_s: Sequence[float], copy_s: Sequence[float], device: torch.device) -> Ceilings:
+        """From the seconds of the functions of `ceiling_runs`."""
+        flops, traffic = 2 * GEMM_SIZE[device.type] ** 3, 2 * COPY_BYTES[device.type]
+        return Ceilings(flops / min(gemm_s) / 1e9, traffic / min(copy_s) / 1e9)
+
 
 def interleaved(
     providers: Mapping[str, Run], rounds: int, device: torch.device, dtype: torch.dtype = torch.float32
 ) -> tuple[dict[str, Timing], Ceilings]:
     """Time every provider once per round; the order rotates. Providers must be warm."""
-    gemm, copy = _gemm(device, dtype), _copy(device)
-    runs = dict(providers) | {"gemm": gemm, "copy": copy}
-    gemm(), copy()
+    runs = dict(providers) | ceiling_runs(device, dtype)
+    runs["gemm"](), runs["copy"]()
     names = list(runs)
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    for r in range(rounds):
-        shift = r % len(names)
-        for name in names[shift:] + names[:shift]:
-            seconds[name].append(timed(runs[name], device))
-    gemm_best, copy_best = min(seconds.pop("gemm")), min(seconds.pop("copy"))
-    ceilings = Ceilings(2 * GEMM_SIZE**3 / gemm_best / 1e9, 2 * COPY_BYTES / copy_best / 1e9)
+    with few_objects():
+        for r in range(rounds):
+            for name in rotated(names, r):
+                seconds[name].append(timed(runs[name], device))
+    ceilings = Ceilings.of(seconds.pop("gemm"), seconds.pop("copy"), device)
     return {name: Timing(tuple(values)) for name, values in seconds.items()}, ceilings
+
+
+@contextmanager
+def few_objects() -> Iterator[None]:
+    """Inside, garbage collection looks at new objects only: with large libraries loaded it takes a second."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+def rotated(names: Sequence[str], by: int) -> list[str]:
+    """The names in another order each round, so that none always comes first."""
+    shift = by % len(names)
+    return [*names[shift:], *names[:shift]]
 
 
 def timed(run: Run, device: torch.device) -> float:
     """Seconds of one call, with the garbage of earlier ones collected beforehand."""
     gc.collect()
-    _synchronize(device)
+    return seconds_per_call(run, device)
+
+
+def seconds_per_call(run: Run, device: torch.device, calls: int = 1) -> float:
+    """Mean of `calls` calls in a row; on CUDA they queue up, so that launching them is not what is timed."""
+    synchronize(device)
     start = time.perf_counter()
-    run()
-    _synchronize(device)
-    return time.perf_counter() - start
+    for _ in range(calls):
+        run()
+    synchronize(device)
+    return (time.perf_counter() - start) / calls
+
+
+def calls_needed(run: Run, device: torch.device) -> int:
+    """Calls in a row that last long enough for the clock."""
+    return max(1, math.ceil(SHORTEST_S[device.type] / seconds_per_call(run, device)))
 
 
 def peak_mb(run: Run, device: torch.device) -> float:
@@ -118,18 +154,29 @@ def machine(device: torch.device) -> dict[str, str | int]:
     }
 
 
-def _gemm(device: torch.device, dtype: torch.dtype) -> Run:
-    a, b = (torch.ones(GEMM_SIZE, GEMM_SIZE, device=device, dtype=dtype) for _ in range(2))
-    return lambda: torch.mm(a, b)
-
-
-def _copy(device: torch.device) -> Run:
-    source = torch.ones(COPY_BYTES // 4, device=device)
+def ceiling_runs(device: torch.device, dtype: torch.dtype) -> dict[str, Run]:
+    """A large GEMM in `dtype`, and a large copy."""
+    size, nbytes = GEMM_SIZE[device.type], COPY_BYTES[device.type]
+    a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
+    source = torch.ones(nbytes // 4, device=device)
     target = torch.empty_like(source)
-    return lambda: target.copy_(source)
+    return {"gemm": lambda: torch.mm(a, b), "copy": lambda: target.copy_(source)}
 
 
-def _synchronize(device: torch.device) -> None:
+@cache
+def fastest_gemm_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """`dtype` or float32, whichever multiplies faster here: operands in half precision may be upcast."""
+    size = GEMM_SIZE[device.type] // 2
+    seconds = {}
+    for candidate in (dtype, torch.float32):
+        a = torch.ones(size, size, device=device, dtype=candidate)
+        run = partial(torch.mm, a, a)
+        run()
+        seconds[candidate] = seconds_per_call(run, device)
+    return min(seconds, key=seconds.__getitem__)
+
+
+def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -28,11 +28,20 @@ QUICKSTART: dict[str, Any] = {
     "num_key_value_heads": 2,
     "vocab_size": 400,
 }
-SIZES = {"small": SMALL, "quickstart": QUICKSTART}
+SMOLLM2_135M: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+}
+SIZES = {"small": SMALL, "quickstart": QUICKSTART, "135m": SMOLLM2_135M}
 
 
 def build_decoder(model: str, device: torch.device, dtype: torch.dtype = torch.float32) -> Decoder:
-    """`small` or `quickstart` with random Qwen2 weights, or the model stored in a folder."""
+    """A named size with random weights, or the model stored in a folder."""
     if model in SIZES:
         config = {"model_type": "qwen2", "max_position_embeddings": 4096, "tie_word_embeddings": True}
         return Decoder(ModelConfig.from_hf(config | SIZES[model])).initialize(seed=0).to(device, dtype)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
+from sprout.bench.backends import by_backend
 from sprout.bench.measure import Ceilings, Timing, interleaved, peak_mb
 from sprout.bench.models import as_transformers
 from sprout.bench.peers import TransformersUpdate
@@ -29,7 +31,8 @@ from sprout.kernels import PolicyLossCoefficients
 OURS, PER_TURN, WHOLE = "sprout", "transformers, per turn", "transformers, whole trajectory"
 COEFFICIENTS = PolicyLossCoefficients(opd=0.5)
 ROWS_PER_MICRO_BATCH = 8192
-GRADIENT_TOLERANCE = 1e-3  # of the largest gradient of a parameter, fp32
+# Allowed differences, of the largest gradient of a parameter.
+GRADIENT_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.1}
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,11 @@ class PairResult:
             for name, p in self.providers.items()
         ]
 
+    def by_backend(self) -> Row:
+        """Ours on its other backends, where they were asked for."""
+        names = [name for name in self.providers if name.startswith(f"{OURS}, ")]
+        return {f"median_s_{name.removeprefix(f'{OURS}, ')}": self.timings[name].median for name in names}
+
     def summary(self) -> Row:
         """The numbers to follow."""
         peers = {"per_turn": self.per_turn, "whole_trajectory": WHOLE}
@@ -107,15 +115,23 @@ class PairResult:
             "median_s": self.timings[OURS].median,
             "gemm_gflop_per_s": self.ceilings.gemm_gflops,
             "copy_gb_per_s": self.ceilings.copy_gb_per_s,
+            **self.by_backend(),
         }
 
 
 def measure_pair(
-    decoder: Decoder, shape: PairShape, rounds: int, batch_sizes: Sequence[int] = (1, 4)
+    decoder: Decoder,
+    shape: PairShape,
+    rounds: int,
+    batch_sizes: Sequence[int] = (1, 4),
+    backend: str | None = None,
 ) -> PairResult:
-    """Check that all providers agree on the gradient (which also warms them up), then measure them."""
-    providers = make_providers(decoder, shape, batch_sizes)
-    check_gradients(list(providers.values()))
+    """Check that all providers agree on the gradient (which also warms them up), then measure them.
+
+    `backend` is what ours runs on; None is its default, and "all" adds a provider for every other one.
+    """
+    providers = make_providers(decoder, shape, batch_sizes, backend)
+    check_gradients(list(providers.values()), GRADIENT_TOLERANCE[decoder.dtype])
     runs = {name: p.run for name, p in providers.items()}
     timings, ceilings = interleaved(runs, rounds, decoder.device, decoder.dtype)
     memory = {name: peak_mb(_from_scratch(p), decoder.device) for name, p in providers.items()}
@@ -123,18 +139,20 @@ def measure_pair(
     return PairResult(providers, timings, memory, ceilings, per_turn)
 
 
-def make_providers(decoder: Decoder, shape: PairShape, batch_sizes: Sequence[int]) -> dict[str, Provider]:
+def make_providers(
+    decoder: Decoder, shape: PairShape, batch_sizes: Sequence[int], backend: str | None = None
+) -> dict[str, Provider]:
     """Ours, transformers per turn with each of the batch sizes, and transformers with whole trajectories."""
     trajectories = _sampled(decoder, make_trajectories(shape, decoder.config.vocab_size))
     model = as_transformers(decoder)
     common = (model, trajectories, COEFFICIENTS, decoder.device)
     peers = {f"{PER_TURN}, batch {b}": TransformersUpdate.per_turn(*common, b) for b in batch_sizes}
     peers[WHOLE] = TransformersUpdate.whole_trajectory(*common, max(batch_sizes))
-    ours = _ours(decoder, [turn for trajectory in trajectories for turn in trajectory.turns])
-    return {OURS: ours} | {name: _peer(name, update, decoder.config) for name, update in peers.items()}
+    ours = _ours(decoder, [turn for trajectory in trajectories for turn in trajectory.turns], backend)
+    return ours | {name: _peer(name, update, decoder.config) for name, update in peers.items()}
 
 
-def check_gradients(providers: Sequence[Provider]) -> None:
+def check_gradients(providers: Sequence[Provider], tolerance: float) -> None:
     """Assert that every provider finds the same gradient as the first one, parameter by parameter."""
     first: dict[str, torch.Tensor] = {}
     for provider in providers:
@@ -143,7 +161,7 @@ def check_gradients(providers: Sequence[Provider]) -> None:
             assert parameter.grad is not None, f"{provider.name}: {name} got no gradient"
             expected = first.setdefault(name, parameter.grad.clone())
             error = float((parameter.grad - expected).abs().max() / expected.abs().max())
-            assert error < GRADIENT_TOLERANCE, f"{provider.name}: gradient of {name} differs by {error:.1e}"
+            assert error < tolerance, f"{provider.name}: gradient of {name} differs by {error:.1e}"
         provider.model.zero_grad(set_to_none=True)
 
 
@@ -153,17 +171,13 @@ def _sampled(decoder: Decoder, trajectories: list[Trajectory]) -> list[Trajector
     return with_old_logprobs(trajectories, [student for student, _ in scores])
 
 
-def _ours(decoder: Decoder, turns: list[Turn]) -> Provider:
+def _ours(decoder: Decoder, turns: list[Turn], backend: str | None) -> dict[str, Provider]:
     settings = UpdateSettings(COEFFICIENTS, rows_per_micro_batch=ROWS_PER_MICRO_BATCH)
     forest = Forest.pack(turns)
-    return Provider(
-        name=OURS,
-        model=decoder,
-        run=lambda: policy_update(decoder, GradientsOnly(decoder), turns, settings),
-        trained_rows=forest.trained,
-        scored_rows=forest.rows - forest.trained,
-        flops=pair_flops(decoder.config, forest).shared,
-    )
+    update = partial(policy_update, decoder, GradientsOnly(decoder), turns, settings)
+    runs = by_backend(OURS, update, backend, decoder.device, decoder.dtype)
+    scored, flops = forest.rows - forest.trained, pair_flops(decoder.config, forest).shared
+    return {name: Provider(name, decoder, run, forest.trained, scored, flops) for name, run in runs.items()}
 
 
 def _peer(name: str, update: TransformersUpdate, config: ModelConfig) -> Provider:

@@ -78,6 +78,11 @@ def use_backend(**choices: str) -> Iterator[None]:
         _overrides.reset(token)
 
 
+def unavailable(op: str, backend: str, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why `backend` cannot run `op` on tensors of this device and dtype; None if it can."""
+    return _missing(op, backend, device.type, dtype)
+
+
 def refresh() -> None:
     """Forget every cached choice and read `SPROUT_KERNELS` and `TRITON_INTERPRET` again."""
     _environment.cache_clear()

@@ -7,5 +7,6 @@ from sprout.bench import measure
 
 @pytest.fixture(autouse=True)
 def small_ceilings(monkeypatch):
-    monkeypatch.setattr(measure, "GEMM_SIZE", 64)
-    monkeypatch.setattr(measure, "COPY_BYTES", 2**20)
+    monkeypatch.setattr(measure, "GEMM_SIZE", {"cpu": 64})
+    monkeypatch.setattr(measure, "COPY_BYTES", {"cpu": 2**20})
+    monkeypatch.setattr(measure, "SHORTEST_S", {"cpu": 0.0})

@@ -21,7 +21,7 @@ SHAPE = PairShape(trajectories=3, prompt=20, turns=3, observation=7, action=4, s
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_gradients_of_all_providers_agree(batch_size):
     providers = make_providers(tiny_decoder(scale=3.0), SHAPE, [batch_size])
-    check_gradients(list(providers.values()))
+    check_gradients(list(providers.values()), 1e-3)
 
 
 def test_a_wrong_gradient_is_named():
@@ -29,7 +29,7 @@ def test_a_wrong_gradient_is_named():
     with torch.no_grad():
         providers[WHOLE].model.model.layers[0].mlp.up_proj.weight[0, 0] += 0.5
     with pytest.raises(AssertionError, match=r"transformers.*gradient of model\.\S+ differs"):
-        check_gradients(list(providers.values()))
+        check_gradients(list(providers.values()), 1e-3)
 
 
 def test_canonical_shape_saves_what_the_forest_predicts():
@@ -67,5 +67,5 @@ def test_result_has_a_row_per_provider_and_the_promised_summary(tmp_path, capsys
 
 
 def test_unknown_model_is_named():
-    with pytest.raises(FileNotFoundError, match="--model nowhere: neither one of small, quickstart"):
+    with pytest.raises(FileNotFoundError, match="--model nowhere: neither one of small, quickstart, 135m"):
         build_decoder("nowhere", torch.device("cpu"))
