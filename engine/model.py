@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sprout.kernels import decode_attention, rms_norm, rotary, swiglu, tree_attention
+from sprout.kernels import add_rms_norm, decode_attention, rms_norm, rotary, swiglu, tree_attention
 from sprout.kernels.tree_attention.intervals import Intervals
 
 if TYPE_CHECKING:
@@ -150,6 +150,10 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.eps)
 
+    def add(self, x: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """The normalised x + residual, and that sum."""
+        return add_rms_norm(x, residual, self.weight, self.eps)
+
 
 class Attention(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
@@ -244,8 +248,8 @@ class Layer(nn.Module):
         return self._finish(x, heads)
 
     def _finish(self, x: Tensor, heads: Tensor) -> Tensor:
-        x = x + self.self_attn.output(heads)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        normalised, x = self.post_attention_layernorm.add(x, self.self_attn.output(heads))
+        return x + self.mlp(normalised)
 
 
 class Trunk(nn.Module):

@@ -1,4 +1,18 @@
-"""AdamW on a list of master weights, in place."""
+"""AdamW on a list of master weights, in place.
+
+Idea: the step is elementwise over four tensors per parameter and bound by memory, so it must be one pass:
+per float32 element 16 bytes are read (12 + 2 with bfloat16 gradients) and 12 written, for about 15 FLOPs.
+Eager torch needs a dozen passes. A model has hundreds of parameters, many of them tiny, so launches cost too.
+
+Triton: one launch for up to 256 parameters of one gradient dtype. A table of addresses, sizes and first
+blocks is built on the host in pinned memory and copied asynchronously; a program finds its parameter by
+counting the first blocks at or below its own number. Nothing waits for the GPU. Whole blocks of aligned
+tensors move 16 bytes a thread; only a parameter's last block is masked. Offsets are 64-bit.
+
+Numerics: master weights and moments in float32, gradients widened as they are read; the scalars (bias
+corrections, 1 - beta) are worked out in double precision on the host. No reduction, hence no order to fix.
+Compiled for sm_80 and sm_90 without spills. Measured so far on CPUs only.
+"""
 
 from collections.abc import Sequence
 

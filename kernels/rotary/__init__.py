@@ -1,4 +1,15 @@
-"""Rotary position embedding of queries and keys."""
+"""Rotary position embedding of queries and keys.
+
+Idea: a row's D/2 angles are the same for all of its heads, so one program reads them once and turns every
+query and key head of the row; one launch serves both. A rotation is orthogonal: the backward is the same
+kernel with the opposite sign and saves nothing but the tables. Positions are the rows' own (they restart in
+packed and tree-shaped batches), so the tables come in by row and nothing here counts from 0.
+
+Cost: 3 FLOPs per element and two transfers (read, write), plus D/2 cosines and sines a row; memory-bound.
+Numerics: float32 arithmetic whatever the inputs, rounded once at the end.
+Triton: heads and pairs are padded to powers of two under a mask, so 5 heads of size 80 or 96 are fine; up to
+32,768 padded pairs a row. Compiled for sm_80 and sm_90 without spills. Measured so far on CPUs only.
+"""
 
 from torch import Tensor
 

@@ -23,7 +23,7 @@ from sprout.kernels.dispatch import refresh
 @contextmanager
 def interpreting() -> Iterator[None]:
     """Inside the block Triton kernels run on CPU tensors, and dispatch accepts overrides that ask for it."""
-    # Triton's language is patched once for the block; the interpreter would do it at every call of a function.
+    # Patched once for the block; the interpreter would do it at every call of a function.
     language = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     try:
         with pytest.MonkeyPatch.context() as patch:
