@@ -89,6 +89,27 @@ def test_interpreter_refuses_cuda_tensors(monkeypatch):
         resolve("rms_norm", tensor)
 
 
+def test_triton_takes_cuda_tensors_but_float64():
+    with FakeTensorMode():
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            assert chosen("rms_norm", torch.empty(1, device="cuda", dtype=dtype)) == "triton"
+        double = torch.empty(1, device="cuda", dtype=torch.float64)
+    assert chosen("rms_norm", double) == "torch"
+    with use_backend(rms_norm="triton"), pytest.raises(RuntimeError, match=r"supports .* only"):
+        resolve("rms_norm", double)
+
+
+def test_triton_takes_cpu_tensors_only_when_asked_for_in_the_interpreter(monkeypatch):
+    x = torch.zeros(1)
+    with use_backend(rms_norm="triton"), pytest.raises(RuntimeError, match="or TRITON_INTERPRET=1"):
+        resolve("rms_norm", x)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    refresh()
+    assert chosen("rms_norm", x) != "triton"
+    with use_backend(rms_norm="triton"):
+        assert chosen("rms_norm", x) == "triton"
+
+
 def test_missing_native_library_warns_once_and_runs_torch(monkeypatch):
     monkeypatch.setitem(sys.modules, "sprout.kernels._native", None)
     monkeypatch.delattr("sprout.kernels._native", raising=False)

@@ -25,6 +25,12 @@ def test_compiles_smallest_and_largest_heads(compiled, D):
     compiled(both(8192, (16, 8), D, torch.bfloat16))
 
 
+def test_compiles_with_one_gradient(compiled):
+    q = torch.empty(64, 14, 64, device="meta", requires_grad=True)
+    angles = torch.empty(64, 32, device="meta")
+    compiled(lambda: rotary(q, q[:, :2], angles, angles)[0].backward(torch.empty_like(q)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("D", [16, 64, 80, 96, 128, 256])
