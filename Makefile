@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 RUNS ?= runs
 
-.PHONY: install quickstart test test-slow lint clean
+.PHONY: install quickstart test test-slow sanitize lint clean
 
 install: $(STAMP)
 
@@ -22,6 +22,18 @@ test: $(STAMP) lint
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
+
+# The native kernels' tests on a build that stops at the first access out of bounds or undefined operation.
+SANITIZED := build/sanitize
+ISA = $(shell $(BIN)/python -c 'from sprout.kernels._native import ISA; print(ISA)')
+sanitize: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(SANITIZED) . \
+		-C build-dir=$(SANITIZED)-cmake -C install.strip=false \
+		-C cmake.define.SPROUT_SANITIZE=ON -C cmake.define.SPROUT_ISAS=$(ISA)
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc OMP_NUM_THREADS=2 \
+	PYTHONPATH=tests/kernels SPROUT_SANITIZED=$(SANITIZED) \
+		$(BIN)/python -m pytest -q -p sanitized -m 'not slow' -k 'native and not triton' tests/kernels
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -2,12 +2,16 @@
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, bfloat16, uint16
 
 
 def array(x: Tensor) -> Any:
-    """x with a contiguous last dimension; shares its memory if it is like that already."""
-    return (x if x.stride(-1) == 1 else x.contiguous()).detach().numpy()
+    """x with a contiguous last dimension; shares its memory if it is like that already.
+
+    NumPy has no bfloat16: it crosses as its bits, uint16.
+    """
+    x = (x if x.stride(-1) == 1 else x.contiguous()).detach()
+    return (x.view(uint16) if x.dtype == bfloat16 else x).numpy()
 
 
 def rows(x: Tensor) -> Any:

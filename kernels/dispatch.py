@@ -39,8 +39,14 @@ OPS = (
 )
 PRIORITY = {"cuda": ("triton", "torch", "reference"), "cpu": ("native", "torch", "reference")}
 BACKENDS = ("triton", "native", "torch", "reference")
-NATIVE_DTYPES = (torch.float32,)
 TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# What native code takes; the ops that are not named take float32 only.
+NATIVE_DTYPES = {
+    "rms_norm": (torch.float32, torch.bfloat16),
+    "rotary": (torch.float32, torch.bfloat16),
+    "swiglu": (torch.float32, torch.bfloat16),
+    "selected_logprob": (torch.float32, torch.bfloat16, torch.float16),
+}
 
 _overrides: ContextVar[Mapping[str, str] | None] = ContextVar("sprout_kernel_overrides", default=None)
 
@@ -134,8 +140,8 @@ def _missing(op: str, backend: str, device: str, dtype: torch.dtype) -> str | No
         return f"supports {', '.join(map(str, TRITON_DTYPES))} only"
     if backend == "native" and device != "cpu":
         return "needs CPU tensors"
-    if backend == "native" and dtype not in NATIVE_DTYPES:
-        return f"supports {', '.join(map(str, NATIVE_DTYPES))} only"
+    if backend == "native" and dtype not in (dtypes := NATIVE_DTYPES.get(op, (torch.float32,))):
+        return f"supports {', '.join(map(str, dtypes))} only"
     return _load(op, backend)
 
 

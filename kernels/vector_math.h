@@ -9,6 +9,13 @@ namespace sprout {
 typedef float F32x8 __attribute__((vector_size(32)));
 typedef float F32x4 __attribute__((vector_size(16)));
 typedef int32_t I32x8 __attribute__((vector_size(32)));
+typedef uint32_t U32x8 __attribute__((vector_size(32)));
+typedef uint16_t U16x8 __attribute__((vector_size(16)));
+
+// The upper half of a float; arithmetic is done on floats.
+struct BFloat16 {
+    uint16_t bits;
+};
 
 inline F32x8 load8(const float* p) {
     F32x8 v;
@@ -17,6 +24,35 @@ inline F32x8 load8(const float* p) {
 }
 
 inline void store8(float* p, F32x8 v) { std::memcpy(p, &v, sizeof v); }
+
+inline F32x8 load8(const BFloat16* p) {
+    U16x8 bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return (F32x8)(__builtin_convertvector(bits, U32x8) << 16);
+}
+
+// Nearest, ties to even; NaN stays NaN.
+inline U32x8 bfloat16_bits(F32x8 v) {
+    const U32x8 bits = (U32x8)v;
+    const U32x8 rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    return v == v ? rounded : (bits >> 16) | 0x40;
+}
+
+inline void store8(BFloat16* p, F32x8 v) {
+    const U16x8 narrow = __builtin_convertvector(bfloat16_bits(v), U16x8);
+    std::memcpy(p, &narrow, sizeof narrow);
+}
+
+// v as it is after being stored as T and read back.
+template <typename T>
+inline F32x8 rounded(F32x8 v) {
+    return v;
+}
+
+template <>
+inline F32x8 rounded<BFloat16>(F32x8 v) {
+    return (F32x8)(bfloat16_bits(v) << 16);
+}
 
 inline F32x8 splat8(float x) { return F32x8{} + x; }
 

@@ -12,6 +12,11 @@ tensors move 16 bytes a thread; only a parameter's last block is masked. Offsets
 Numerics: master weights and moments in float32, gradients widened as they are read; the scalars (bias
 corrections, 1 - beta) are worked out in double precision on the host. No reduction, hence no order to fix.
 Compiled for sm_80 and sm_90 without spills. Measured so far on CPUs only.
+
+CPU (`native`): all tensors are cut into blocks of 8,192 elements, one parallel loop over the blocks, no
+allocation; the same bits whatever the number of threads. Measured on one Zen 1 core (AVX2), 8 Mi elements:
+17.0 GB/s, 1.58 of a large torch copy (10.8 GB/s, whose writes also read their lines). torch's fused kernel:
+14.9 GB/s, and 6.2 GB/s with bfloat16 gradients.
 """
 
 from collections.abc import Sequence

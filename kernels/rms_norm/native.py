@@ -1,4 +1,4 @@
-"""Native CPU path of `rms_norm` (native.cpp), float32."""
+"""Native CPU path of `rms_norm` (native.cpp), float32 and bfloat16."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class _RMSNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, inverse_rms = ctx.saved_tensors
         grad_x = torch.empty_like(x, memory_format=torch.contiguous_format)
-        shares = x.new_empty(len(inverse_rms) // SHARE + 1, x.shape[-1])
+        shares = inverse_rms.new_empty(len(inverse_rms) // SHARE + 1, x.shape[-1])
         _native.rms_norm_backward(
             rows(grad),
             rows(x),
@@ -43,14 +43,14 @@ class _RMSNorm(torch.autograd.Function):
             rows(shares),
             torch.get_num_threads(),
         )
-        return grad_x, shares.sum(0), None
+        return grad_x, shares.sum(0).to(weight.dtype), None
 
 
 def _forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The normalised x, and 1 / rms of its rows, flattened."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     matrix = rows(x)
-    inverse_rms = x.new_empty(len(matrix))
+    inverse_rms = torch.empty(len(matrix))
     _native.rms_norm_forward(
         matrix, array(weight), eps, rows(out), array(inverse_rms), torch.get_num_threads()
     )

@@ -1,4 +1,4 @@
-// rotary for float32 on the CPU; `direction` -1 is the backward.
+// rotary on the CPU, in float32 arithmetic; `direction` -1 is the backward.
 #include "rows.h"
 
 namespace nb = nanobind;
@@ -7,7 +7,8 @@ using Matrix = sprout::Strided<const float, 2>;
 
 namespace {
 
-void rotate(sprout::Strided<const float, 3> x, Matrix cos, Matrix sin, sprout::Strided<float, 3> out, float direction,
+template <typename T>
+void rotate(sprout::Strided<const T, 3> x, Matrix cos, Matrix sin, sprout::Strided<T, 3> out, float direction,
             int threads) {
     const int64_t rows = x.shape(0), heads = x.shape(1), half = x.shape(2) / 2;
     nb::gil_scoped_release release;
@@ -16,8 +17,8 @@ void rotate(sprout::Strided<const float, 3> x, Matrix cos, Matrix sin, sprout::S
         const float* c = cos.data() + r * cos.stride(0);
         const float* s = sin.data() + r * sin.stride(0);
         for (int64_t h = 0; h < heads; ++h) {
-            const float* in = x.data() + r * x.stride(0) + h * x.stride(1);
-            float* o = out.data() + r * out.stride(0) + h * out.stride(1);
+            const T* in = x.data() + r * x.stride(0) + h * x.stride(1);
+            T* o = out.data() + r * out.stride(0) + h * out.stride(1);
             sprout::each8(half, [&](int64_t i, auto count) {
                 const F32x8 first = sprout::load(in + i, count), second = sprout::load(in + half + i, count);
                 const F32x8 cosine = sprout::load(c + i, count), sine = direction * sprout::load(s + i, count);
@@ -30,4 +31,7 @@ void rotate(sprout::Strided<const float, 3> x, Matrix cos, Matrix sin, sprout::S
 
 }  // namespace
 
-void bind_rotary(nb::module_& m) { m.def("rotary", &rotate); }
+void bind_rotary(nb::module_& m) {
+    sprout::define(m, "rotary", &rotate<float>);
+    sprout::define(m, "rotary", &rotate<sprout::BFloat16>);
+}

@@ -1,4 +1,4 @@
-"""Native CPU path of `rotary` (native.cpp), float32."""
+"""Native CPU path of `rotary` (native.cpp), float32 and bfloat16."""
 
 from typing import Any
 

@@ -1,4 +1,18 @@
-"""Log-probs of chosen tokens from hidden rows and the LM head, without holding [tokens, vocabulary]."""
+"""Log-probs of chosen tokens from hidden rows and the LM head, without holding [tokens, vocabulary].
+
+CPU (`native`, `torch`): a loop over vocabulary tiles (tiles.py). A tile's logits come from one GEMM, and an
+epilogue folds them into four numbers per token. Backward recomputes them, turns them into d(logits) in place,
+and two more GEMMs give the gradients. `native` reads a tile once per epilogue, `torch` four to ten times.
+
+- Memory beyond inputs and gradients: a few tiles of 16 MiB and, for half precision, the selected rows in
+  float32, where logits + log_softmax + gather hold [tokens, vocabulary] several times.
+- FLOPs: 2 MHV forward, 6 MHV backward (2 of them recompute) for M tokens, H hidden, V words. The epilogue
+  reads M V floats forward, and reads and writes them backward.
+- Numerics: half-precision operands are exact in float32, in which logits and sums are; gradients are rounded
+  once. With AVX512-BF16 d(logits) is rounded to bfloat16 too, as on a GPU.
+- Measured on one Zen 1 core (AVX2), M 512, H 896, V 16,384, bfloat16: forward + backward 2.00 s of CPU time,
+  1.03x its float32 GEMMs alone (with entropy 1.04x; `torch` 1.06x). AVX512-BF16 is tested, not timed.
+"""
 
 from torch import Tensor, _assert_async, int64
 

@@ -1,12 +1,16 @@
-// swiglu for float32 on the CPU: one pass forward, one pass backward, one exponential per element in each.
+// swiglu on the CPU, in float32 arithmetic with the reference's rounding: one pass forward, one pass backward, one
+// exponential per element in each.
 #include <algorithm>
 
 #include "rows.h"
 
 namespace nb = nanobind;
+using sprout::BFloat16;
 using sprout::F32x8;
-using In = sprout::Strided<const float, 2>;
-using Out = sprout::Strided<float, 2>;
+template <typename T>
+using In = sprout::Strided<const T, 2>;
+template <typename T>
+using Out = sprout::Strided<T, 2>;
 
 namespace {
 
@@ -22,38 +26,48 @@ void each_row(int64_t rows, int64_t size, int threads, Row row) {
     for (int64_t r = 0; r < rows; ++r) row(r);
 }
 
-void forward(In gate, In up, Out out, int threads) {
+template <typename T>
+void forward(In<T> gate, In<T> up, Out<T> out, int threads) {
     const int64_t size = gate.shape(1);
     each_row(gate.shape(0), size, threads, [&](int64_t r) {
-        const float* g = gate.data() + r * gate.stride(0);
-        const float* u = up.data() + r * up.stride(0);
-        float* o = out.data() + r * out.stride(0);
+        const T* g = gate.data() + r * gate.stride(0);
+        const T* u = up.data() + r * up.stride(0);
+        T* o = out.data() + r * out.stride(0);
         sprout::each8(size, [&](int64_t i, auto count) {
             const F32x8 x = sprout::load(g + i, count);
-            sprout::store(o + i, x * sigmoid(x) * sprout::load(u + i, count), count);
+            const F32x8 activation = sprout::rounded<T>(x * sigmoid(x));
+            sprout::store(o + i, activation * sprout::load(u + i, count), count);
         });
     });
 }
 
-void backward(In grad, In gate, In up, Out grad_gate, Out grad_up, int threads) {
+template <typename T>
+void backward(In<T> grad, In<T> gate, In<T> up, Out<T> grad_gate, Out<T> grad_up, int threads) {
     const int64_t size = gate.shape(1);
     each_row(gate.shape(0), size, threads, [&](int64_t r) {
-        const float* d = grad.data() + r * grad.stride(0);
-        const float* g = gate.data() + r * gate.stride(0);
-        const float* u = up.data() + r * up.stride(0);
-        float* dg = grad_gate.data() + r * grad_gate.stride(0);
-        float* du = grad_up.data() + r * grad_up.stride(0);
+        const T* d = grad.data() + r * grad.stride(0);
+        const T* g = gate.data() + r * gate.stride(0);
+        const T* u = up.data() + r * up.stride(0);
+        T* dg = grad_gate.data() + r * grad_gate.stride(0);
+        T* du = grad_up.data() + r * grad_up.stride(0);
         sprout::each8(size, [&](int64_t i, auto count) {
             const F32x8 x = sprout::load(g + i, count), upstream = sprout::load(d + i, count), s = sigmoid(x);
-            sprout::store(du + i, upstream * x * s, count);
-            sprout::store(dg + i, upstream * sprout::load(u + i, count) * s * (1.0f + x * (1.0f - s)), count);
+            const F32x8 d_activation = sprout::rounded<T>(upstream * sprout::load(u + i, count));
+            sprout::store(du + i, upstream * sprout::rounded<T>(x * s), count);
+            sprout::store(dg + i, d_activation * s * (1.0f + x * (1.0f - s)), count);
         });
     });
+}
+
+template <typename T>
+void bind(nb::module_& m) {
+    sprout::define(m, "swiglu_forward", &forward<T>);
+    sprout::define(m, "swiglu_backward", &backward<T>);
 }
 
 }  // namespace
 
 void bind_swiglu(nb::module_& m) {
-    m.def("swiglu_forward", &forward);
-    m.def("swiglu_backward", &backward);
+    bind<float>(m);
+    bind<BFloat16>(m);
 }

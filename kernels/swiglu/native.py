@@ -1,4 +1,4 @@
-"""Native CPU path of `swiglu` (native.cpp), float32."""
+"""Native CPU path of `swiglu` (native.cpp), float32 and bfloat16."""
 
 from typing import Any
 

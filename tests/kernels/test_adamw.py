@@ -75,6 +75,19 @@ def test_bfloat16_and_strided_gradients(cpu_backend):
     torch.testing.assert_close(ours, [x.float() for x in rounded], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [8191, 8192, 8193, 20_000])
+def test_native_blocks(size):
+    """Every element moves by the same step, with gradients of two dtypes in one call."""
+    pytest.importorskip("sprout.kernels._native", reason="not built", exc_type=ImportError)
+    params = [torch.ones(size), torch.ones(size)]
+    grads = [torch.full((size,), 0.5), torch.full((size,), 0.5, dtype=torch.bfloat16)]
+    mean, square = [torch.zeros(size) for _ in params], [torch.zeros(size) for _ in params]
+    with use_backend(adamw_="native"):
+        adamw_(params, grads, mean, square, step=1, **SETTINGS)
+    for param in params:
+        torch.testing.assert_close(param, torch.full((size,), 1 - 1e-2 * 0.1 - 1e-2))
+
+
 def test_zero_gradient_only_decays(cpu_backend):
     param, grad = torch.ones(3), torch.zeros(3)
     with use_backend(adamw_=cpu_backend):

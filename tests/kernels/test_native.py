@@ -1,6 +1,7 @@
 from importlib import import_module
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 import torch
 
@@ -41,3 +42,17 @@ def test_no_build_for_this_cpu_is_an_import_error(monkeypatch):
     monkeypatch.setattr(native, "find_spec", lambda name: "avx512" in name or None)
     with pytest.raises(ImportError, match="no native module for avx2 or below"):
         native._choose("AVX2")
+
+
+def test_arrays_are_never_converted():
+    """What is written to a converted copy would be lost."""
+    wide, narrow = np.ones((2, 8), np.float64), np.ones((2, 8), np.float32)
+    with pytest.raises(TypeError):
+        native.swiglu_forward(narrow, narrow, wide, 1)
+    with pytest.raises(TypeError):
+        native.adamw([narrow[0]], [narrow[0]], [wide[0]], [narrow[0]], 0.9, 0.9, 1, 1, 0, 0, 1, 1)
+
+
+def test_numbers_may_be_integers():
+    x = np.ones((1, 8), np.uint16)
+    native.rms_norm_forward(x, x[0], 0, x.copy(), np.empty(1, np.float32), 1)
