@@ -1,4 +1,23 @@
-"""Attention of single query rows over paged keys and values."""
+"""Attention of single query rows over paged keys and values.
+
+Idea. Generation reads every key and value once per new token, so the op is bound by memory: read them
+once per key head, for all its query heads together, straight from their pages. Long sequences are cut
+into splits of a fixed number of positions, so that one sequence can fill a GPU, and the splits are joined
+in rising order. The cuts depend on positions alone, never on the batch or the number of free processors:
+a row has the same bits in any company, which is what makes sampled tokens independent of scheduling.
+
+Memory. No gathered copy of keys or values in the native and Triton paths. Triton keeps the sums of all
+splits in a workspace of at most 64 MiB (more only if a single row needs it) and takes the rows in chunks
+to stay below.
+
+FLOPs. 4 Hq D per visible position, for 4 Hkv D bytes of bfloat16 keys and values: 1 FLOP per byte and
+query head of a group. The rows of a prompt chunk each read the keys again; a long prompt costs more than
+a tiled prefill would.
+
+Numerics. Online softmax in float32, in units of log 2 in Triton; the weights are rounded to the cache's
+dtype before they meet the values on tensor cores. The Triton kernels are tested in Triton's interpreter
+in float32 and float16 and compiled ahead of time for sm_80 and sm_90; they have not run on a GPU.
+"""
 
 from torch import Tensor, int32
 

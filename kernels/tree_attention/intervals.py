@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,3 +54,8 @@ class Intervals:
     def plan(self) -> Plan:
         """Blocks of queries with the keys each block needs; made at the first use, shared by all layers."""
         return Plan.make(self.query_enter, self.key_enter, self.key_exit)
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What other backends derive from the vectors; made at the first use, shared by all layers."""
+        return {}
