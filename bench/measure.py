@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -150,7 +150,7 @@ def machine(device: torch.device) -> dict[str, str | int]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": version("transformers"),
-        "sprout": version("sprout-rl"),
+        "sprout": _own_version(),
     }
 
 
@@ -179,6 +179,14 @@ def fastest_gemm_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
 def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def _own_version() -> str:
+    """A checkout that is only on the path, as on a borrowed machine, has no version of its own."""
+    try:
+        return version("sprout-rl")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _status_kb(field: str) -> int:

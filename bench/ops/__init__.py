@@ -9,6 +9,7 @@ Cases = Callable[[Setting], Iterator[Case]]
 
 CASES: Mapping[str, Cases] = {
     "rms_norm": pointwise.rms_norm_cases,
+    "add_rms_norm": pointwise.add_rms_norm_cases,
     "rotary": pointwise.rotary_cases,
     "swiglu": pointwise.swiglu_cases,
     "tree_attention": attention.cases,

@@ -1,4 +1,4 @@
-"""rms_norm, rotary and swiglu: a few FLOPs per byte, so their ceiling is the copy bandwidth.
+"""rms_norm, add_rms_norm, rotary and swiglu: a few FLOPs per byte, so their ceiling is the copy bandwidth.
 
 Shapes: R rows, H hidden size, I intermediate size, Hq and Hkv heads of size D, b bytes per element.
 """
@@ -26,7 +26,7 @@ from sprout.bench.case import (
     ours,
     plain,
 )
-from sprout.kernels import rms_norm, rotary, swiglu
+from sprout.kernels import add_rms_norm, rms_norm, rotary, swiglu
 
 EPS = 1e-6
 ROWS = {"quick": (256,), "cpu": (1024, 4096), "cuda": (4096, 16384, 65536)}
@@ -55,6 +55,29 @@ def rms_norm_cases(setting: Setting) -> Iterator[Case]:
                 "torch rms_norm": plain(lambda x, w: F.rms_norm(x, w.shape, w, EPS), x, weight),
                 COMPILED: compiled(setting, qwen2_rms_norm, x, weight),
                 "liger-kernel": partial(liger_rms_norm, setting, x, weight),
+            },
+        )
+
+
+def add_rms_norm_cases(setting: Setting) -> Iterator[Case]:
+    H, b = HIDDEN[setting.scale], setting.dtype.itemsize
+    for R in ROWS[setting.scale]:
+        x, residual, weight = setting.random(R, H), setting.random(R, H), setting.random(H)
+        n = R * H
+        yield Case(
+            op="add_rms_norm",
+            shape={"rows": R, "hidden": H},
+            dtype=setting.dtype,
+            work={
+                "forward": Work(5 * n, 4 * n * b, "bytes 4 R H b"),
+                "backward": Work(9 * n, 4 * n * b, "bytes 4 R H b"),
+                "full": Work(14 * n, 8 * n * b, "bytes 8 R H b"),
+            },
+            providers=ours("add_rms_norm", partial(add_rms_norm, eps=EPS), x, residual, weight)
+            | {
+                EAGER: plain(eager_add_rms_norm, x, residual, weight),
+                COMPILED: compiled(setting, eager_add_rms_norm, x, residual, weight),
+                "liger-kernel": partial(liger_add_rms_norm, setting, x, residual, weight),
             },
         )
 
@@ -109,6 +132,11 @@ def qwen2_rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)).to(x.dtype)
 
 
+def eager_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    total = x + residual
+    return qwen2_rms_norm(total, weight), total
+
+
 def eager_swiglu(gate: Tensor, up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
@@ -134,6 +162,12 @@ def liger_rms_norm(setting: Setting, x: Tensor, weight: Tensor) -> Program:
     cuda_only(setting)
     function = library("liger_kernel.transformers.functional").liger_rms_norm
     return Program(lambda x, w: function(x, w, EPS, in_place=False), (x, weight))
+
+
+def liger_add_rms_norm(setting: Setting, x: Tensor, residual: Tensor, weight: Tensor) -> Program:
+    cuda_only(setting)
+    function = library("liger_kernel.transformers.functional").liger_fused_add_rms_norm
+    return Program(lambda x, r, w: function(x, r, w, EPS, in_place=False), (x, residual, weight))
 
 
 def liger_swiglu(setting: Setting, gate: Tensor, up: Tensor) -> Program:

@@ -127,7 +127,7 @@ def _outputs_and_gradients(
         for output in outputs:
             if output.requires_grad:
                 upstream = torch.randn(output.shape, generator=generator).to(upstream_dtype)
-                output.backward(upstream.to(output.dtype), retain_graph=True)
+                output.backward(upstream.to(output), retain_graph=True)
     return [x.detach() for x in outputs] + [x.grad for x in leaves if x.grad is not None]
 
 
