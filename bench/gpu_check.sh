@@ -8,9 +8,9 @@
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
-DEVICE=cuda DTYPE=bfloat16 SIZE=() MODEL=small ROUNDS=5
+DEVICE=cuda DTYPE=bfloat16 SIZE=() MODEL=small ROUNDS=5 PATIENCE=1
 if [ "${1:-}" = "--dry-run" ]; then
-    DEVICE=cpu DTYPE=float32 SIZE=(--quick) MODEL=quickstart ROUNDS=1
+    DEVICE=cpu DTYPE=float32 SIZE=(--quick) MODEL=quickstart ROUNDS=1 PATIENCE=10
 elif [ $# -gt 0 ]; then
     echo "usage: bench/gpu_check.sh [--dry-run]" >&2
     exit 2
@@ -32,7 +32,7 @@ fi
 
 STEPS=()
 step() { # name, seconds allowed, command...: its output goes to NAME.log, what became of it into STEPS
-    local name=$1 limit=$2 start=$SECONDS code=0
+    local name=$1 limit=$(($2 * PATIENCE)) start=$SECONDS code=0
     shift 2
     echo "== $name: $*"
     timeout "$limit" "$@" >"$OUT/$name.log" 2>&1 || code=$?
