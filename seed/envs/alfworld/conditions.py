@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sprout.seed.envs.alfworld.facts import Table, Tables
-from sprout.seed.envs.alfworld.pddl import Domain, Expression, Row, Typed, typed_variables
+from sprout.seed.envs.alfworld.facts import Tables
+from sprout.seed.envs.alfworld.pddl import Domain, Expression, Row, Typed, atoms_of, typed_variables
 
 Values = list[str]  # by slot; a slot is one variable
 Test = Callable[[Values, Tables], bool]
@@ -79,14 +79,7 @@ def compile_test(
 
 def predicates_of(condition: Expression) -> frozenset[str]:
     """The predicates that a condition reads."""
-    match condition:
-        case ["and" | "or" | "not" | "imply", *parts]:
-            return frozenset().union(*map(predicates_of, parts))
-        case ["exists" | "forall", _, inner]:
-            return predicates_of(inner)
-        case [str() as head, *_]:
-            return frozenset((head,)) - {"="}
-    return frozenset()
+    return frozenset(atom[0] for atom in atoms_of(condition))
 
 
 def _alternatives(
@@ -238,7 +231,9 @@ def _match(atom: Expression, bound: set[str], scope: _Scope, world: World) -> Ca
     if len(known) == len(words):
         return _filter(_test(atom, scope, world))
     first = {word: i for i, word in reversed(list(enumerate(words)))}
-    binds = [(first[word], scope.slots[word]) for word in first if word.startswith("?") and word not in bound]
+    binds = [
+        (first[word], _slot_of(word, scope)) for word in first if word.startswith("?") and word not in bound
+    ]
     repeats = [(i, first[word]) for i, word in enumerate(words) if first[word] != i]
     admitted = [
         (position, frozenset(world.objects(scope.types[words[position]])))
@@ -275,10 +270,14 @@ def _declared_suffices(domain: Domain, predicate: str, position: int, kind: str)
 def _value_of(word: str, scope: _Scope) -> Callable[[Values], str]:
     if not word.startswith("?"):
         return lambda values: word
-    if word not in scope.slots:
-        raise ValueError(f"the variable {word} is neither a parameter nor quantified")
-    slot = scope.slots[word]
+    slot = _slot_of(word, scope)
     return lambda values: values[slot]
+
+
+def _slot_of(variable: str, scope: _Scope) -> int:
+    if variable not in scope.slots:
+        raise ValueError(f"the variable {variable} is neither a parameter nor quantified")
+    return scope.slots[variable]
 
 
 def _test(part: Expression, scope: _Scope, world: World) -> Test:
@@ -333,6 +332,3 @@ def row_of(atom: Sequence[str], parameters: Sequence[str]) -> Callable[[Sequence
             raise ValueError(f"the effect {' '.join(atom)} has the unknown variable {word}")
         places.append(parameters.index(word) if word.startswith("?") else word)
     return lambda values: tuple([values[p] if isinstance(p, int) else p for p in places])
-
-
-__all__ = ["Join", "Table", "Tables", "World", "compile_joins", "compile_test", "predicates_of", "row_of"]

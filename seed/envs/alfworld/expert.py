@@ -13,7 +13,7 @@ from random import Random
 from sprout.seed.envs.alfworld.env import AlfworldEnv
 from sprout.seed.envs.alfworld.game import Game
 from sprout.seed.envs.alfworld.interpreter import Interpreter
-from sprout.seed.envs.alfworld.pddl import Expression
+from sprout.seed.envs.alfworld.pddl import atoms_of
 from sprout.seed.envs.alfworld.response import format_response
 
 _STATIONS = {"isclean": "cleanobject", "ishot": "heatobject", "iscool": "coolobject"}
@@ -273,7 +273,7 @@ def demonstrate(
 
 def _wish(game: Game) -> Wish:
     """What the goal's atoms say, whatever quantifiers stand around them."""
-    atoms = list(_atoms(game.problem.goal))
+    atoms = list(atoms_of(game.problem.goal))
     lamps = {atom[1] for atom in atoms if atom[0] == "istoggled"}
     lamp = next((atom[2] for atom in atoms if atom[0] == "objecttype" and atom[1] in lamps), None)
     objects = {(atom[1], atom[2]) for atom in atoms if atom[0] == "objecttype" and atom[1] not in lamps}
@@ -283,14 +283,3 @@ def _wish(game: Game) -> Wish:
     if len(kinds) != 1 or (place is None) == (lamp is None):
         raise ValueError(f"{game.file.path}: its goal is not of a family that the expert knows")
     return Wish(kinds.pop(), len(objects), place, lamp, state)
-
-
-def _atoms(expression: Expression) -> Iterator[list[str]]:
-    match expression:
-        case ["and" | "or", *parts]:
-            for part in parts:
-                yield from _atoms(part)
-        case ["exists" | "forall", _, inner]:
-            yield from _atoms(inner)
-        case [str() as head, *_] if head not in ("not", "="):
-            yield [str(word) for word in expression]

@@ -17,7 +17,8 @@ SPLITS = ("train", "valid_seen", "valid_unseen")
 UNSUPPORTED = ("movable", "Sliced")  # families that the released games leave out
 DOWNLOAD = (
     "`pip install alfworld` and `alfworld-download --data-dir FOLDER` fetch the games "
-    f"(json_2.1.2_tw-pddl.zip of github.com/alfworld/alfworld, release 0.4.0); then set {VARIABLE}=FOLDER or env.options.data=FOLDER"
+    "(json_2.1.2_tw-pddl.zip of github.com/alfworld/alfworld, release 0.4.0); "
+    f"then set {VARIABLE}=FOLDER or env.options.data=FOLDER"
 )
 
 

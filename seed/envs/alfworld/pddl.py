@@ -7,7 +7,7 @@ conditions, `=`; numeric effects (costs) are ignored.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from sys import intern
@@ -73,6 +73,13 @@ def parse_domain(text: str) -> Domain:
         for item in map(_list, sections.get(":predicates", []))
     }
     schemas = [_schema(body) for body in sections.every(":action")]
+    for schema in schemas:
+        _check_arity(
+            schema.name, predicates, [*atoms_of(schema.precondition), *(e.atom for e in schema.effects)]
+        )
+        _check_arity(
+            schema.name, predicates, (a for e in schema.effects for a in atoms_of(e.condition or []))
+        )
     return Domain(
         supertypes, predicates, {s.name: s for s in schemas}, _typed(sections.get(":constants", []))
     )
@@ -93,6 +100,8 @@ def parse_problem(text: str, domain: Domain) -> Problem:
     if len(goal) != 1:
         raise ValueError("the problem needs exactly one goal")
     check_condition(goal[0])
+    _check_arity("the start", domain.predicates, ((name, *row) for name, row in facts))
+    _check_arity("the goal", domain.predicates, atoms_of(goal[0]))
     return Problem(types, tuple(facts), goal[0])
 
 
@@ -137,6 +146,30 @@ def check_condition(expression: Expression) -> None:
     else:
         for part in parts:
             _name(part)
+
+
+def atoms_of(condition: Expression) -> Iterator[tuple[str, ...]]:
+    """Every atom of a condition, whatever stands around it; equalities are none."""
+    match condition:
+        case ["and" | "or" | "not" | "imply", *parts]:
+            for part in parts:
+                yield from atoms_of(part)
+        case ["exists" | "forall", _, inner]:
+            yield from atoms_of(inner)
+        case [str() as head, *_] if head != "=":
+            yield tuple(map(_name, condition))
+
+
+def _check_arity(
+    place: str, predicates: Mapping[str, Sequence[str]], atoms: Iterable[tuple[str, ...]]
+) -> None:
+    for name, *arguments in atoms:
+        if name not in predicates:
+            raise ValueError(f"{place} uses {name!r}, which the domain does not declare")
+        if len(arguments) != len(predicates[name]):
+            raise ValueError(
+                f"{place} uses {name!r} with {len(arguments)} things, not {len(predicates[name])}"
+            )
 
 
 class _Sections(dict[str, list[Expression]]):

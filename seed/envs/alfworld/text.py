@@ -22,17 +22,17 @@ _ANSWER: dict[Format, str] = {
 }
 _ADVICE = (
     'Answer with one JSON object and nothing else: {"episode_summary": "what happened, in one or two '
-    'sentences", "episode_skill": "the advice"}. The advice is read by an agent just before it acts in the '
-    "same house on the same task: speak to the agent, be short and concrete, use the exact names of objects and "
-    "places, and do not retell the episode."
+    'sentences", "episode_skill": "the advice"}. The advice is read by an agent just before it acts in '
+    "the same house on the same task: speak to the agent, be short and concrete, use the exact names of "
+    "objects and places, and do not retell the episode."
 )
 ANALYZER_INSTRUCTIONS = {
     "success": "Below is an episode in which a household agent did its task. Say where it found what it "
     "needed and which commands, in which order, the task takes; leave out detours. " + _ADVICE,
-    "failure": "Below is an episode in which a household agent did not do its task. Find the first thing that "
-    "went wrong: places searched twice or left out, closed places not opened, a step of the task skipped, "
-    "commands that were not possible. Say where the needed objects were seen, or which places need not be "
-    "searched again, and how to do better. " + _ADVICE,
+    "failure": "Below is an episode in which a household agent did not do its task. Find the first thing "
+    "that went wrong: places searched twice or left out, closed places not opened, a step of the task "
+    "skipped, commands that were not possible. Say where the needed objects were seen, or which places "
+    "need not be searched again, and how to do better. " + _ADVICE,
 }
 
 

@@ -4,6 +4,8 @@ import json
 import tarfile
 
 import pytest
+from toy_game import DOMAIN, GRAMMAR, PROBLEM
+
 
 @pytest.fixture(scope="session")
 def alfworld_data(shared_data, tmp_path_factory):

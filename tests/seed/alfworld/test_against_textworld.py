@@ -30,7 +30,9 @@ def same(real, own, place):
 @pytest.mark.timeout(0)
 def test_parity(game_files, monkeypatch):
     pytest.importorskip("alfworld", reason="the original engine is not installed (extra alfworld)")
-    pytest.importorskip("fast_downward", reason="the original engine's planner is not installed (extra alfworld)")
+    pytest.importorskip(
+        "fast_downward", reason="the original engine's planner is not installed (extra alfworld)"
+    )
     for path in game_files:
         real, own, rng = TextWorldEngine(path), start_engine("own", path), Random(path.parent.name)
         frame = own.reset()

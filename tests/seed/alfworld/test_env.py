@@ -146,7 +146,7 @@ def test_errors_name_the_thing(env, alfworld_data):
 
 def test_unsolvable_and_broken_games(toy_game, write_game):
     folder, _ = write_game(toy_game | {"solvable": False}, trial="trial_1")
-    with pytest.raises(ValueError, match="no game of .*train is marked solvable"):
+    with pytest.raises(ValueError, match=r"no game of .*train is marked solvable"):
         AlfworldEnv(data=str(folder)).reset()
     list_games.cache_clear()
     write_game(toy_game, trial="trial_2")

@@ -41,7 +41,8 @@ def test_texts_of_a_real_game(game_files):
     [path] = [p for p in game_files if "look_at_obj_in_light-AlarmClock-None-DeskLamp-301" in str(p)][:1]
     first, *_, last = walk_through(path)
     assert first.observation.startswith(
-        "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. Looking quickly around you, you see a "
+        "-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room. "
+        "Looking quickly around you, you see a "
     )
     assert first.observation.endswith("\n\nYour task is to: look at alarmclock under the desklamp.")
     assert {"help", "inventory", "look", "go to bed 1"} <= set(first.commands)
@@ -77,7 +78,7 @@ def test_plays_of_one_game_do_not_touch_each_other(game_files):
 
 def test_toy_game(toy):
     start = toy.reset()
-    assert start.observation == "You see a hall 2 and a hall 1.\n\nYour task is to: bring the gem."
+    assert start.observation == "You see a hall 2, and a hall 1.\n\nYour task is to: bring the gem."
     assert start.commands == ("switch", "take key 1", "wait", "walk to hall 1")  # no walk to where one is
     assert toy.step("wait").observation == "Time passes."
     taken = toy.step("  take key 1 ")
@@ -99,11 +100,16 @@ def test_toy_game_is_won_by_its_goal(toy):
 
 
 def test_numbers_count_from_the_end():
-    names = display_names(["mug_bar_a", "mug_bar_b", "sink_bar_1_bar_sinkbasin", "sink_bar_1", "agent1", "a_minus_b"])
-    assert names == {
-        "mug_bar_a": "mug 2", "mug_bar_b": "mug 1", "sink_bar_1_bar_sinkbasin": "sinkbasin 1", "sink_bar_1": "sink 1",
-        "agent1": "agent1 ", "a_minus_b": "a-b ",
-    }  # fmt: skip
+    assert display_names(
+        ["mug_bar_a", "mug_bar_b", "sink_bar_1_bar_sinkbasin", "sink_bar_1", "agent1", "a_minus_b"]
+    ) == {
+        "mug_bar_a": "mug 2",
+        "mug_bar_b": "mug 1",
+        "sink_bar_1_bar_sinkbasin": "sinkbasin 1",
+        "sink_bar_1": "sink 1",
+        "agent1": "agent1 ",
+        "a_minus_b": "a-b ",
+    }
 
 
 @pytest.mark.parametrize(
@@ -115,7 +121,10 @@ def test_numbers_count_from_the_end():
         ({"pddl_domain": "(define (domain d)"}, r"a '\(' is never closed"),
         ({"pddl_problem": "(define (problem p)) )"}, r"a '\)' without '\('"),
         ({"pddl_problem": "(define (problem p))"}, "exactly one goal"),
-        ({"pddl_problem": "(define (problem p) (:init (on a b)) (:goal ()))"}, "names 'a', which is not an object"),
+        (
+            {"pddl_problem": "(define (problem p) (:init (on a b)) (:goal ()))"},
+            "names 'a', which is not an object",
+        ),
         ({"grammar": "action walk { oops }"}, "grammar line 1: 'oops }' is not understood"),
         ({"grammar": 'grammar :: """{"intro": 3}""";'}, "a grammar block is not as expected"),
         ({"grammar": ""}, "the grammar has no text for the action 'walk'"),

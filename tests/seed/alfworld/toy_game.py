@@ -4,7 +4,7 @@ DOMAIN = """
 (define (domain toy)
  (:types agent place thing)
  (:predicates (at ?a - agent ?p - place) (in ?t - thing ?p - place) (holds ?a - agent ?t - thing)
-              (locked ?p - place) (lit ?p - place) (wanted ?t - thing))
+              (locked ?p - place) (lit ?p - place) (wanted ?t - thing) (rested ?a - agent))
  (:action walk :parameters (?a - agent ?from - place ?to - place)
   :precondition (and (at ?a ?from) (or (not (locked ?to)) (exists (?a - agent ?k - thing) (holds ?a ?k))))
   :effect (and (not (at ?a ?from)) (at ?a ?to) (increase (total-cost) 1)))
@@ -17,14 +17,15 @@ DOMAIN = """
  (:action switch :parameters (?a - agent ?p - place)
   :precondition (at ?a ?p)
   :effect (and (when (lit ?p) (not (lit ?p))) (when (not (lit ?p)) (lit ?p))))
- (:action wait :parameters (?a - agent) :precondition () :effect ())
+ (:action wait :parameters (?a - agent) :precondition () :effect (rested ?a))
 )"""
 PROBLEM = """
 (define (problem p) (:domain toy)
  (:objects me - agent hall_bar_1 hall_bar_2 cell_bar_1 - place key_bar_1 gem_bar_1 - thing) ; a comment
  (:init (= (total-cost) 0) (at me hall_bar_1) (locked cell_bar_1) (in key_bar_1 hall_bar_1)
         (in gem_bar_1 cell_bar_1) (wanted gem_bar_1) (lit hall_bar_1) (lit hall_bar_2))
- (:goal (and (forall (?t - thing) (imply (wanted ?t) (exists (?p - place) (and (in ?t ?p) (not (locked ?p))))))
+ (:goal (and (forall (?t - thing)
+                (imply (wanted ?t) (exists (?p - place) (and (in ?t ?p) (not (locked ?p))))))
              (not (lit hall_bar_1)))))"""
 GRAMMAR = '''
 # a comment
@@ -32,10 +33,12 @@ grammar :: """
  {"intro": [{"rhs": "#places#\\n\\nYour task is to: bring the gem."}],
   "places": [{"rhs": "You see [{#one(p)# | lit(p:place)}]."}],
   "one(p)": [{"rhs": "{p.indefinite} {p.name or p.id}"}],
-  "went": [{"condition": "lit(to:place)", "rhs": "{'The ' + to.name} is lit: [{t.name | in(t:thing, to:place)}]."},
+  "went": [{"condition": "lit(to:place)",
+            "rhs": "{'The ' + to.name} is lit: [{t.name | in(t:thing, to:place)}]."},
            {"rhs": "It is dark."}],
   "missing": [{"rhs": "Gone: [{t.name | not_in(t:thing, p:place)}]."}],
-  "list_empty": [{"rhs": "nothing"}], "list_separator": [{"rhs": ", "}], "list_last_separator": [{"rhs": " and "}]}
+  "list_empty": [{"rhs": "nothing"}], "list_separator": [{"rhs": ", "}],
+  "list_last_separator": [{"rhs": ", and "}]}
 """;
 action walk { template :: "walk to {to}"; feedback :: "#went#"; }
 action take { template :: "take {t}"; feedback :: "#missing#"; }
