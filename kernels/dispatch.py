@@ -45,6 +45,7 @@ NATIVE_DTYPES = {
     "rms_norm": (torch.float32, torch.bfloat16),
     "rotary": (torch.float32, torch.bfloat16),
     "swiglu": (torch.float32, torch.bfloat16),
+    "tree_attention": (torch.float32, torch.bfloat16),
     "selected_logprob": (torch.float32, torch.bfloat16, torch.float16),
 }
 

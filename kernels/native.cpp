@@ -8,6 +8,7 @@ void bind_rotary(nanobind::module_&);
 void bind_sample(nanobind::module_&);
 void bind_selected_logprob(nanobind::module_&);
 void bind_swiglu(nanobind::module_&);
+void bind_tree_attention(nanobind::module_&);
 
 NB_MODULE(SPROUT_MODULE, m) {
     m.doc() = "Native CPU kernels";
@@ -18,4 +19,5 @@ NB_MODULE(SPROUT_MODULE, m) {
     bind_sample(m);
     bind_selected_logprob(m);
     bind_swiglu(m);
+    bind_tree_attention(m);
 }

@@ -67,6 +67,15 @@ inline F32x4 sum_each(F32x8 a, F32x8 b, F32x8 c, F32x8 d) {
     return __builtin_shufflevector(all, all, 0, 1, 2, 3) + __builtin_shufflevector(all, all, 4, 5, 6, 7);
 }
 
+// Largest lane; a NaN lane is passed over or taken.
+inline float max8(F32x8 v) {
+    const F32x8 by4 = __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7);
+    v = v > by4 ? v : by4;
+    const F32x8 by2 = __builtin_shufflevector(v, v, 2, 3, 2, 3, 2, 3, 2, 3);
+    v = v > by2 ? v : by2;
+    return v[0] > v[1] ? v[0] : v[1];
+}
+
 inline float sum8(F32x8 v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
 
 // exp(x) for x <= 88 within 2 ulp; 0 below -87, where float would turn denormal. NaN stays NaN.

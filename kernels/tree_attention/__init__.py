@@ -20,6 +20,17 @@ IEEE, not TF32. A row's sum runs over its key blocks in rising order, dK and dV 
 query blocks: the same bits every time. The Triton kernels are tested in Triton's interpreter in float32
 and float16 and compiled ahead of time for sm_80 and sm_90; they have not run on a GPU, so no speed is
 claimed for them here.
+
+Native CPU. Keys, values and blocks of 144 query rows (the heads of a key head folded in) are copied as
+float32 panels of 16 columns, so every product is a loop with constant strides whose sums stay in registers
+(6 x 16 floats with AVX2). A panel is skipped, full or partial by its least and greatest range ends, and
+only for the tiles of rows that see it. Backward: a task is a share of the blocks under one key head, owns
+its dQ and has its own sums of dK and dV, at most max(16, Hkv) x 2 x S x D floats; shares do not depend on
+the threads, so nor do the bits. bfloat16 is computed in float32 throughout; out is kept in float32 for the
+backward. One Zen 1 core (AVX2, 2 GHz, 32 GFLOP/s peak, CPU time, beside other work), causal float32, 1,024
+to 4,096 rows, torch's causal attention = 1: forward 1.13-1.32 and forward + backward 1.07-1.34 at D = 64,
+1.19-1.40 and 1.04-1.41 at D = 128; 22-30 GFLOP/s. Canonical forest of 5,184 rows, D = 64, against unrolled
+torch: 6.3 forward, 5.9 full, where visible pairs predict 4.1. AVX-512 and baseline builds: not timed.
 """
 
 from torch import Tensor

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sprout.kernels.tree_attention.plan import Plan
+from sprout.kernels.tree_attention.ranges import Ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +52,14 @@ class Intervals:
         return (self.key_enter <= query) & (query < self.key_exit)
 
     @cached_property
+    def ranges(self) -> Ranges:
+        """Which sorted queries see each key; made at the first use, shared by all layers."""
+        return Ranges.make(self.query_enter, self.key_enter, self.key_exit)
+
+    @cached_property
     def plan(self) -> Plan:
         """Blocks of queries with the keys each block needs; made at the first use, shared by all layers."""
-        return Plan.make(self.query_enter, self.key_enter, self.key_exit)
+        return Plan.make(self.ranges, self.query_enter.device)
 
     @cached_property
     def derived(self) -> dict[Any, Any]:

@@ -35,13 +35,13 @@ class _TreeAttention(torch.autograd.Function):
         for block in plan.blocks:
             rows = _rows(block, q.shape[1] // heads)
             _attend(queries[:, rows], keys, values, block, out[:, rows], lse[:, rows])
-        out = _unfold(out, q.shape[1], plan.rank).to(q.dtype)
-        ctx.save_for_backward(q, k, v, out, lse)
+        out = _unfold(out, q.shape[1], plan.rank)
+        ctx.save_for_backward(q, k, v, out, lse)  # wide: grad . out cancels most of grad . value
         ctx.intervals, ctx.scale = intervals, scale
         lse = _unfold(lse, q.shape[1], plan.rank)[..., 0]
         ctx.mark_non_differentiable(lse)
         ctx.set_materialize_grads(False)
-        return out, lse
+        return out.to(q.dtype), lse
 
     @staticmethod
     @once_differentiable
