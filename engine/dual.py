@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from sprout.engine.forest import Forest
 from sprout.engine.model import Decoder
 from sprout.kernels import selected_logprob
+from sprout.kernels.paired_logprob_loss.teacher import teacher_logprob
 
 
 @dataclass(frozen=True)
@@ -34,31 +34,9 @@ def pair_logprobs(
     A teacher context equal to the student's is served by the very same rows: its log-probs are the same bits.
     """
     trained, scored = decoder(forest)
-    student, entropy = selected_logprob(
-        trained, decoder.head_weight, forest.student_row, forest.target, temperature, with_entropy
-    )
-    teacher = _teacher_logprobs(decoder, forest, trained, scored, student, temperature)
+    head, row, target = decoder.head_weight, forest.student_row, forest.target
+    student, entropy = selected_logprob(trained, head, row, target, temperature, with_entropy)
+    if not bool((forest.teacher_row >= 0).any()):
+        return PairLogprobs(student, None, entropy)
+    teacher = teacher_logprob(trained, head, row, target, scored, forest.teacher_row, temperature, student)
     return PairLogprobs(student, teacher, entropy)
-
-
-@torch.no_grad()
-def _teacher_logprobs(
-    decoder: Decoder,
-    forest: Forest,
-    trained: Tensor,
-    scored: Tensor | None,
-    student: Tensor,
-    temperature: float,
-) -> Tensor | None:
-    row = forest.teacher_row
-    if not bool((row >= 0).any()):
-        return None
-    teacher = torch.where(row == forest.student_row, student.detach(), torch.nan)
-    apart = ((row >= 0) & (row != forest.student_row)).nonzero()[:, 0]
-    if len(apart):
-        hidden = trained.detach() if scored is None else torch.cat([trained.detach(), scored])
-        values, _ = selected_logprob(
-            hidden, decoder.head_weight.detach(), row[apart], forest.target[apart], temperature
-        )
-        teacher[apart] = values
-    return teacher

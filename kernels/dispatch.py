@@ -33,6 +33,7 @@ OPS = (
     "tree_attention",
     "selected_logprob",
     "policy_loss",
+    "paired_logprob_loss",
     "decode_attention",
     "sample",
     "adamw_",

@@ -1,4 +1,18 @@
-"""The per-token epilogue of SEED: clipped GRPO, KL, entropy bonus and gated on-policy distillation."""
+"""The per-token epilogue of SEED: clipped GRPO, KL, entropy bonus and gated on-policy distillation.
+
+Idea: every term's derivative with respect to a token's log-prob is one scalar, so value, statistics and
+gradient come out of the same pass, and backward is one multiplication with the upstream scalar.
+
+FLOPs and memory: about 100 operations per token and five [M] vectors; nothing next to the log-probs
+themselves. What a fused kernel saves is launches: `triton` has two (one over blocks of 256 tokens, one that
+adds the blocks' sums in rising order) where the torch composition has dozens.
+
+Numerics: float32 (float64 for float64 log-probs). Near 0, where exp(d) - 1 - d cancels, the Triton kernel
+takes k3 from its Taylor polynomial. NaN in a token of weight 0 is never read; in others it reaches the loss.
+
+Measured: Triton's kernels pass this op's tests in the interpreter and compile for sm_80 and sm_90; no speed
+has been measured on a GPU yet.
+"""
 
 from torch import Tensor
 
@@ -60,7 +74,18 @@ def policy_loss(
         "opd_weight": opd_weight,
         "entropy": entropy,
     }
-    for name, tensor in {"advantage": advantage, "weight": weight, **optional}.items():
+    check_arguments(logprob, coefficients, advantage=advantage, weight=weight, **optional)
+    loss, terms = resolve("policy_loss", logprob)(
+        logprob, advantage=advantage, weight=weight, coefficients=coefficients, **optional
+    )
+    return loss, terms
+
+
+def check_arguments(
+    logprob: Tensor, coefficients: PolicyLossCoefficients, **per_token: Tensor | None
+) -> None:
+    """Raises what `policy_loss` raises; `per_token` are its other tensors by name."""
+    for name, tensor in per_token.items():
         if logprob.ndim != 1 or (tensor is not None and tensor.shape != logprob.shape):
             raise ValueError(f"policy_loss: {name} and logprob must both be [M], one value per sampled token")
     for name, needs in (
@@ -69,9 +94,5 @@ def policy_loss(
         ("opd", "skill_logprob"),
         ("skill_kl", "skill_logprob"),
     ):
-        if getattr(coefficients, name) != 0 and optional[needs] is None:
+        if getattr(coefficients, name) != 0 and per_token[needs] is None:
             raise ValueError(f"policy_loss: the coefficient {name} is not 0, so {needs} is needed")
-    loss, terms = resolve("policy_loss", logprob)(
-        logprob, advantage=advantage, weight=weight, coefficients=coefficients, **optional
-    )
-    return loss, terms

@@ -42,10 +42,10 @@ def policy_loss(
         loss = pg + sum(coefficient * term for coefficient, term in scaled if coefficient != 0)
         entropy_slope = -c.entropy * rl.weight if c.entropy != 0 else None
     terms = PolicyLossTerms(ratio, clipped, k3, delta, gate, pg, kl, bonus, opd, skill_kl)
-    return _KnownGradient.apply(logprob, entropy, loss, slope, entropy_slope), terms
+    return KnownGradient.apply(logprob, entropy, loss, slope, entropy_slope), terms
 
 
-class _KnownGradient(torch.autograd.Function):
+class KnownGradient(torch.autograd.Function):
     """A scalar whose gradient with respect to `logprob` and `entropy` has been computed along with it."""
 
     @staticmethod

@@ -8,13 +8,24 @@ from hypothesis import strategies as st
 
 from sprout.kernels import PolicyLossCoefficients, PolicyLossTerms, policy_loss, use_backend
 
-BACKENDS = pytest.mark.parametrize("backend", ["reference", "torch"])
 EVERYTHING = PolicyLossCoefficients(kl=0.3, entropy=0.1, opd=0.7, beta=2.0, opd_center=0.1, skill_kl=0.2)
 SETTINGS = {
     "grpo": PolicyLossCoefficients(),
     "seed": PolicyLossCoefficients(kl=0.01, entropy=0.001, opd=0.01),
     "everything": EVERYTHING,
 }
+
+
+@pytest.fixture(params=["reference", "torch", "triton"])
+def backend(request):
+    if request.param == "triton":
+        request.getfixturevalue("interpreter")
+    return request.param
+
+
+def widest(backend):
+    """The most precise dtype a backend takes."""
+    return torch.float32 if backend == "triton" else torch.float64
 
 
 def random(*shape, seed=0, dtype=torch.float32):
@@ -54,25 +65,26 @@ def loss_and_gradients(backend, inputs, coefficients, dtype=None):
 
 def one_token(backend, *, logprob=-1.0, coefficients=None, **inputs):
     """Loss terms and d(loss)/d(logprob) of a single token of weight 1."""
-    logprob = torch.tensor([logprob], dtype=torch.float64, requires_grad=True)
+    dtype = widest(backend)
+    logprob = torch.tensor([logprob], dtype=dtype, requires_grad=True)
     inputs = {"old_logprob": None, "advantage": 0.0, "weight": 1.0} | inputs
-    inputs = {k: None if v is None else torch.tensor([v], dtype=torch.float64) for k, v in inputs.items()}
+    inputs = {k: None if v is None else torch.tensor([v], dtype=dtype) for k, v in inputs.items()}
     with use_backend(policy_loss=backend):
         loss, terms = policy_loss(logprob, **inputs, coefficients=coefficients or PolicyLossCoefficients())
     return terms, loss.item(), torch.autograd.grad(loss, logprob)[0].item()
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("spread", [0.3, 3.0])
-def test_accuracy(assert_accurate, name, dtype, spread):
+def test_accuracy(assert_accurate, cpu_path, name, spread):
+    backend, dtype = cpu_path
     inputs = {k: v.to(dtype) if "weight" not in k else v for k, v in tokens(200, spread=spread).items()}
     floats = [inputs.pop("logprob"), inputs.pop("entropy")]
 
     def loss(logprob, entropy):
         return policy_loss(logprob, entropy=entropy, **inputs, coefficients=SETTINGS[name])[0]
 
-    assert_accurate("policy_loss", "torch", loss, floats)
+    assert_accurate("policy_loss", backend, loss, floats)
 
 
 @settings(max_examples=60, deadline=None)
@@ -98,7 +110,7 @@ def test_equals_the_reference(M, seed, spread, name):
             )
 
 
-@BACKENDS
+@pytest.mark.parametrize("backend", ["reference", "torch"])
 @pytest.mark.parametrize("name", SETTINGS)
 def test_gradient_is_the_derivative_of_the_value(backend, name):
     """By finite differences; they cannot see that gate and rho are constants: see the tests of opd."""
@@ -110,7 +122,6 @@ def test_gradient_is_the_derivative_of_the_value(backend, name):
         assert torch.autograd.gradcheck(value, (logprob.requires_grad_(), entropy.requires_grad_()))
 
 
-@BACKENDS
 @pytest.mark.parametrize(
     ("advantage", "ratio", "value", "gradient", "clipped"),
     [
@@ -132,7 +143,6 @@ def test_clips(backend, advantage, ratio, value, gradient, clipped):
     assert terms.clipped.item() is clipped
 
 
-@BACKENDS
 def test_clip_bounds_are_separate_and_the_dual_clip_can_be_off(backend):
     wide = PolicyLossCoefficients(clip_low=0.1, clip_high=0.6, dual_clip=math.inf)
     old = {ratio: -1.0 - math.log(ratio) for ratio in (1.5, 0.85, 9.0)}
@@ -145,7 +155,6 @@ def test_clip_bounds_are_separate_and_the_dual_clip_can_be_off(backend):
     )
 
 
-@BACKENDS
 def test_without_old_logprob_the_ratio_is_exactly_one(backend):
     inputs = tokens(50) | {"old_logprob": None}
     loss, terms, slope, _ = loss_and_gradients(backend, inputs, PolicyLossCoefficients())
@@ -158,7 +167,6 @@ def test_without_old_logprob_the_ratio_is_exactly_one(backend):
         assert torch.equal(mine, theirs)
 
 
-@BACKENDS
 @pytest.mark.parametrize("gap", [0.0, 1.0, -1.0, 9.9, -9.9])
 def test_k3_inside_its_clamp(backend, gap):
     only_kl = PolicyLossCoefficients(kl=1.0)
@@ -167,7 +175,6 @@ def test_k3_inside_its_clamp(backend, gap):
     assert slope == pytest.approx(-math.expm1(gap))
 
 
-@BACKENDS
 @pytest.mark.parametrize("gap", [11.0, -11.0, 1e4, -1e4, 1e30])
 def test_k3_beyond_its_clamp_is_finite_and_has_no_gradient(backend, gap):
     only_kl = PolicyLossCoefficients(kl=1.0)
@@ -176,7 +183,6 @@ def test_k3_beyond_its_clamp_is_finite_and_has_no_gradient(backend, gap):
     assert loss == pytest.approx(math.expm1(bound) - bound) and slope == 0
 
 
-@BACKENDS
 @pytest.mark.parametrize("gap", [1e3, -1e3])
 @pytest.mark.parametrize("advantage", [1.0, -1.0, 0.0])
 def test_far_apart_policies_stay_finite(backend, gap, advantage):
@@ -187,7 +193,6 @@ def test_far_apart_policies_stay_finite(backend, gap, advantage):
     assert math.isfinite(loss) and math.isfinite(slope) and terms.ratio.isfinite().all()
 
 
-@BACKENDS
 def test_null_skill_has_no_delta_and_half_a_gate(backend):
     inputs = tokens(50)
     inputs["skill_logprob"] = inputs["logprob"].clone()
@@ -195,7 +200,6 @@ def test_null_skill_has_no_delta_and_half_a_gate(backend):
     assert (terms.delta == 0).all() and (terms.gate == 0.5).all() and terms.opd == 0
 
 
-@BACKENDS
 def test_beta_zero_is_a_constant_gate(backend):
     _, terms, *_ = loss_and_gradients(
         backend, tokens(50, spread=20.0), PolicyLossCoefficients(opd=1.0, beta=0.0)
@@ -203,7 +207,6 @@ def test_beta_zero_is_a_constant_gate(backend):
     assert (terms.gate == 0.5).all()
 
 
-@BACKENDS
 def test_gradient_of_opd_is_minus_the_gate(backend):
     inputs = tokens(50) | {"advantage": torch.zeros(50)}
     _, terms, slope, _ = loss_and_gradients(backend, inputs, PolicyLossCoefficients(opd=1.0))
@@ -215,14 +218,12 @@ def test_gradient_of_opd_is_minus_the_gate(backend):
     torch.testing.assert_close(terms.opd, (inputs["opd_weight"] * terms.gate * gap).sum())
 
 
-@BACKENDS
 def test_centred_gate(backend):
     inputs = tokens(50) | {"advantage": torch.zeros(50)}
     _, terms, slope, _ = loss_and_gradients(backend, inputs, PolicyLossCoefficients(opd=2.0, opd_center=0.4))
     torch.testing.assert_close(slope, -2 * inputs["opd_weight"] * (terms.gate - 0.4))
 
 
-@BACKENDS
 def test_skill_sd_weights_k3_by_a_constant_rho(backend):
     only = PolicyLossCoefficients(skill_kl=1.0)
     for gap, drift in ((0.5, 0.3), (-1.0, -2.0), (0.5, 40.0)):
@@ -235,7 +236,6 @@ def test_skill_sd_weights_k3_by_a_constant_rho(backend):
         )
 
 
-@BACKENDS
 def test_entropy_bonus(backend):
     inputs = tokens(50)
     _, terms, _, slope = loss_and_gradients(backend, inputs, PolicyLossCoefficients(entropy=0.3))
@@ -243,17 +243,15 @@ def test_entropy_bonus(backend):
     torch.testing.assert_close(terms.entropy, (inputs["weight"] * inputs["entropy"]).sum())
 
 
-@BACKENDS
 @pytest.mark.parametrize("name", SETTINGS)
 def test_loss_is_the_sum_of_its_terms(backend, name):
     c = SETTINGS[name]
-    loss, t, *_ = loss_and_gradients(backend, tokens(50), c, torch.float64)
+    loss, t, *_ = loss_and_gradients(backend, tokens(50), c, widest(backend))
     total = t.pg + c.kl * t.kl - c.entropy * t.entropy + c.opd * t.opd + c.skill_kl * t.skill_kl
     torch.testing.assert_close(loss, total)
     assert not any(getattr(t, field.name).requires_grad for field in fields(t))
 
 
-@BACKENDS
 @pytest.mark.parametrize("garbage", [math.nan, math.inf, -math.inf, 1e38])
 def test_tokens_of_weight_zero_cannot_poison(backend, garbage):
     clean = tokens(50)
@@ -278,7 +276,6 @@ def test_tokens_of_weight_zero_cannot_poison(backend, garbage):
     assert (gradients_2[0][dead["both"]] == 0).all() and (gradients_2[1][dead["weight"]] == 0).all()
 
 
-@BACKENDS
 @pytest.mark.parametrize("M", [0, 5])
 def test_no_weighted_token_is_an_exact_zero_tied_to_the_inputs(backend, M):
     inputs = {k: torch.full_like(v, math.nan) for k, v in tokens(M).items()}
@@ -292,7 +289,6 @@ def test_no_weighted_token_is_an_exact_zero_tied_to_the_inputs(backend, M):
     assert loss.item() == 0 and torch.equal(hidden.grad, torch.zeros(M))
 
 
-@BACKENDS
 def test_nothing_else_gets_a_gradient(backend):
     inputs = {k: v.requires_grad_() for k, v in tokens(20).items()}
     with use_backend(policy_loss=backend):
@@ -300,7 +296,6 @@ def test_nothing_else_gets_a_gradient(backend):
     assert {k for k, v in inputs.items() if v.grad is not None} <= {"logprob", "entropy"}
 
 
-@BACKENDS
 def test_teacher_of_coefficient_zero_changes_no_bit(backend):
     alone = tokens(50) | {"skill_logprob": None}
     with_teacher = loss_and_gradients(backend, tokens(50), SETTINGS["grpo"])
@@ -308,7 +303,6 @@ def test_teacher_of_coefficient_zero_changes_no_bit(backend):
     assert torch.equal(with_teacher[0], without[0]) and torch.equal(with_teacher[2], without[2])
 
 
-@BACKENDS
 def test_upstream_scale_and_backward_twice(backend):
     inputs = tokens(20)
     logprob = inputs["logprob"].requires_grad_()
@@ -320,7 +314,6 @@ def test_upstream_scale_and_backward_twice(backend):
     assert torch.equal(once, again) and torch.equal(scaled, -4 * once)
 
 
-@BACKENDS
 def test_strided_and_broadcast_inputs(backend):
     inputs = tokens(20) | {"advantage": torch.tensor(0.7).expand(20), "weight": torch.tensor(0.05).expand(20)}
     table = torch.stack([inputs[k] for k in ("old_logprob", "ref_logprob", "skill_logprob")], dim=1)
@@ -334,12 +327,11 @@ def test_strided_and_broadcast_inputs(backend):
         torch.testing.assert_close(a, b)
 
 
-@BACKENDS
 def test_loss_and_gradient_do_not_depend_on_the_split(backend):
     inputs = tokens(60)
-    whole = loss_and_gradients(backend, inputs, EVERYTHING, torch.float64)
+    whole = loss_and_gradients(backend, inputs, EVERYTHING, widest(backend))
     parts = [
-        loss_and_gradients(backend, {k: v[part] for k, v in inputs.items()}, EVERYTHING, torch.float64)
+        loss_and_gradients(backend, {k: v[part] for k, v in inputs.items()}, EVERYTHING, widest(backend))
         for part in (slice(0, 7), slice(7, 7), slice(7, 60))
     ]
     torch.testing.assert_close(sum(p[0] for p in parts), whole[0])

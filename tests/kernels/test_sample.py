@@ -12,16 +12,18 @@ from sprout.kernels import sample, use_backend
 NATIVE = any(find_spec(f"sprout.kernels._native_{isa}") for isa in ("baseline", "avx2", "avx512"))
 
 
-@pytest.fixture
-def fast(cpu_backend):
-    """`sample` on each fast backend."""
-    with use_backend(sample=cpu_backend):
-        yield cpu_backend
+@pytest.fixture(params=["native", "torch"])
+def fast(request):
+    """`sample` on each fast backend; Triton is compared token by token in tests/kernels/triton."""
+    if request.param == "native" and not NATIVE:
+        pytest.skip("the native kernels are not built")
+    with use_backend(sample=request.param):
+        yield request.param
 
 
 @pytest.fixture(params=["fast", "reference"])
-def backend(request, cpu_backend):
-    return cpu_backend if request.param == "fast" else request.param
+def backend(request, fast):
+    return fast if request.param == "fast" else request.param
 
 
 def random(*shape, seed=0):
