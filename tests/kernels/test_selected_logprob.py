@@ -14,6 +14,14 @@ from sprout.kernels import selected_logprob, use_backend
 tiled = import_module("sprout.kernels.selected_logprob.tiles")
 
 
+@pytest.fixture(params=["native", "torch"])
+def cpu_backend(request):
+    """The backends with tiles; those of Triton have tests of their own in tests/kernels/triton."""
+    if request.param == "native":
+        pytest.importorskip("sprout.kernels._native", reason="not built", exc_type=ImportError)
+    return request.param
+
+
 @pytest.fixture
 def narrow_tiles(monkeypatch):
     """Tiles of 16 columns, so that small vocabularies have many."""
