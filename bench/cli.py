@@ -145,6 +145,28 @@ def _dtype(name: str) -> torch.dtype:
     return known[name]
 
 
+@bench_app.command()
+def env(
+    name: Annotated[str, typer.Argument(help="environment, by its entry point")] = "alfworld",
+    episodes: Annotated[int, typer.Option(min=1, help="tasks to play at random")] = 40,
+    backend: Annotated[str | None, typer.Option(help="the environment's own option of that name")] = None,
+    json: Json = False,
+    csv: Csv = None,
+) -> None:
+    """An environment's speed under random play: steps per second, reset, memory of a live episode."""
+    import torch
+
+    from sprout.bench.environments import measure_environment
+    from sprout.bench.measure import machine
+    from sprout.seed.envs import environment_class, make_env
+
+    options = {"format": "plain"} if hasattr(environment_class(name), "formats") else {}
+    options |= {} if backend is None else {"backend": backend}
+    result = measure_environment(lambda: make_env(name, **options), episodes)
+    title = f"{name}, random play, CPU seconds"
+    _report(title, result.rows(name), result.summary(), machine(torch.device("cpu")), json, csv)
+
+
 def _device(name: str) -> torch.device:
     import torch
 

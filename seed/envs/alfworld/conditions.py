@@ -65,7 +65,8 @@ def compile_joins(variables: Sequence[Typed], condition: Expression, world: Worl
     joins = []
     for inner, parts in _alternatives([condition], {name for name, _ in variables}):
         scope = _Scope().extended((*variables, *inner))
-        joins.append(_join(scope, set(), parts, world))
+        if all(world.objects(kind) for kind in scope.types.values()):  # else nothing can satisfy it
+            joins.append(_join(scope, set(), parts, world))
     return joins
 
 
@@ -241,6 +242,7 @@ def _match(atom: Expression, bound: set[str], scope: _Scope, world: World) -> Ca
         if not _declared_suffices(world.domain, predicate, position, scope.types[words[position]])
     ]
     keys = [(i, _value_of(word, scope)) for i, word in known]
+    is_checked = len(keys) > 1 or bool(repeats) or bool(admitted)
 
     def make(following: Step) -> Step:
         def step(values: Values, tables: Tables) -> Iterator[Values]:
@@ -248,14 +250,15 @@ def _match(atom: Expression, bound: set[str], scope: _Scope, world: World) -> Ca
             wanted = [(i, value(values)) for i, value in keys]
             rows = table.matching(*wanted[0]) if wanted else table.rows
             for row in tuple(rows):
-                if (
+                if is_checked and not (
                     all(row[i] == value for i, value in wanted[1:])
                     and all(row[i] == row[j] for i, j in repeats)
                     and all(row[i] in objects for i, objects in admitted)
                 ):
-                    for i, slot in binds:
-                        values[slot] = row[i]
-                    yield from following(values, tables)
+                    continue
+                for i, slot in binds:
+                    values[slot] = row[i]
+                yield from following(values, tables)
 
         return step
 

@@ -37,6 +37,7 @@ class AlfworldEnv(gymnasium.Env[str, str]):
     """
 
     analyzer_instructions: ClassVar[dict[str, str]] = text.ANALYZER_INSTRUCTIONS
+    formats: ClassVar[tuple[Format, ...]] = FORMATS
 
     def __init__(
         self,

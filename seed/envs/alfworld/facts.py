@@ -15,20 +15,17 @@ class Table:
     __slots__ = ("by_argument", "rows", "version")
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.rows: set[Row] = set()
+        self.rows: set[Row] = set(rows)
         self.by_argument: list[dict[str, set[Row]]] = []
         self.version = 0
-        for row in rows:
-            self.add(row)
+        for row in self.rows:
+            self._index(row)
 
     def add(self, row: Row) -> None:
         if row not in self.rows:
             self.version += 1
             self.rows.add(row)
-            while len(self.by_argument) < len(row):
-                self.by_argument.append({})
-            for index, value in zip(self.by_argument, row, strict=False):
-                index.setdefault(value, set()).add(row)
+            self._index(row)
 
     def discard(self, row: Row) -> None:
         if row in self.rows:
@@ -36,6 +33,16 @@ class Table:
             self.rows.remove(row)
             for index, value in zip(self.by_argument, row, strict=False):
                 index[value].remove(row)
+
+    def _index(self, row: Row) -> None:
+        while len(self.by_argument) < len(row):
+            self.by_argument.append({})
+        for index, value in zip(self.by_argument, row, strict=False):
+            found = index.get(value)
+            if found is None:
+                index[value] = {row}
+            else:
+                found.add(row)
 
     def matching(self, position: int, value: str) -> Collection[Row]:
         """The rows whose argument number `position` is `value`."""
@@ -54,10 +61,10 @@ class Tables(dict[str, Table]):
 
 def tables_of(facts: Iterable[tuple[str, Row]]) -> Tables:
     """Tables that hold `facts`."""
-    tables = Tables()
+    rows: dict[str, list[Row]] = {}
     for predicate, row in facts:
-        tables[predicate].add(row)
-    return tables
+        rows.setdefault(predicate, []).append(row)
+    return Tables({predicate: Table(found) for predicate, found in rows.items()})
 
 
 def with_own(tables: Mapping[str, Table], predicates: Iterable[str]) -> Tables:

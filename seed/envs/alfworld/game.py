@@ -17,7 +17,7 @@ from sprout.seed.envs.alfworld.conditions import (
     row_of,
 )
 from sprout.seed.envs.alfworld.facts import Tables, tables_of
-from sprout.seed.envs.alfworld.grammar import Each, Reference, Symbols, Thing, parse_grammar
+from sprout.seed.envs.alfworld.grammar import Each, Reference, Symbols, Thing, Value, parse_grammar
 from sprout.seed.envs.alfworld.names import display_names
 from sprout.seed.envs.alfworld.pddl import Domain, Problem, Row, Schema, Typed, parse_domain, parse_problem
 from sprout.seed.envs.alfworld.rendering import Mapped, Writer
@@ -55,7 +55,11 @@ class GroundEffect:
 
 @dataclass(frozen=True)
 class Action:
-    """A schema that can be played. `fluents` are the changing predicates that its precondition reads."""
+    """A schema that can be played. `fluents` are the changing predicates that its precondition reads.
+
+    `command_parameters` are the positions of the values that its command's text depends on; None if it
+    depends on the state too.
+    """
 
     name: str
     parameters: tuple[Typed, ...]
@@ -65,7 +69,7 @@ class Action:
     command: Symbols
     feedback: Symbols
     fluents: tuple[str, ...]
-    fixed_command: bool
+    command_parameters: tuple[int, ...] | None
 
     def bindings(self, tables: Tables) -> Iterator[Row]:
         """Values of the parameters with which the action is possible now, each once."""
@@ -195,7 +199,7 @@ def _action(
         command,
         feedback,
         tuple(sorted(reads)),
-        _is_fixed(command, fluents),
+        _command_parameters(command, schema.parameters, fluents),
     )
 
 
@@ -207,22 +211,29 @@ def _noop_test(
     None for an action that always changes something.
     """
     required = [_required(join, parameters) for join in joins]
-    asserted = {effect.predicate for effect in effects if effect.positive}
-    if any(effect.condition for effect in effects) or not asserted <= {
-        name for atoms in required for name, _ in atoms
-    }:
+    added = [(effect.predicate, effect.row) for effect in effects if effect.positive]
+    removed = [(effect.predicate, effect.row) for effect in effects if not effect.positive]
+    known = {name for atoms in required for name, _ in atoms}
+    if any(effect.condition for effect in effects) or not {name for name, _ in added} <= known:
         return None
 
     def test(values: Row) -> bool:
-        added = {(effect.predicate, effect.row(values)) for effect in effects if effect.positive}
-        removed = {(effect.predicate, effect.row(values)) for effect in effects if not effect.positive}
-        known = [{(name, row(values)) for name, row in atoms} for atoms in required]
-        return removed <= added and all(added <= atoms for atoms in known)
+        return all(_is_among(one, atoms, values) for atoms in required for one in added) and all(
+            _is_among(one, added, values) for one in removed
+        )
 
     return test
 
 
-def _required(join: Join, parameters: list[str]) -> list[tuple[str, Callable[[Sequence[str]], Row]]]:
+Grounded = tuple[str, Callable[[Sequence[str]], Row]]
+
+
+def _is_among(one: Grounded, atoms: Sequence[Grounded], values: Row) -> bool:
+    row = one[1](values)
+    return any(name == one[0] and other(values) == row for name, other in atoms)
+
+
+def _required(join: Join, parameters: list[str]) -> list[Grounded]:
     """The atoms over parameters alone that a join asks for."""
     return [
         (atom[0], row_of(atom, parameters))
@@ -231,8 +242,16 @@ def _required(join: Join, parameters: list[str]) -> list[tuple[str, Callable[[Se
     ]
 
 
-def _is_fixed(command: Symbols, fluents: frozenset[str]) -> bool:
-    """Whether a command's text is the same in every state."""
-    queries = [symbol.query for symbol in command if isinstance(symbol, Each)]
-    references = any(isinstance(getattr(symbol, "inner", symbol), Reference) for symbol in command)
-    return not references and not any(query and query.predicates & fluents for query in queries)
+def _command_parameters(
+    command: Symbols, parameters: Sequence[Typed], fluents: frozenset[str]
+) -> tuple[int, ...] | None:
+    """Positions of the parameters that a command's text depends on; None if it depends on the state too."""
+    names: set[str] = set()
+    for symbol in command:
+        inner = symbol.inner if isinstance(symbol, Each) else symbol
+        query = symbol.query if isinstance(symbol, Each) else None
+        if isinstance(inner, Reference) or (query and query.predicates & fluents):
+            return None
+        names |= inner.names if isinstance(inner, Value) else set()
+        names |= {name for _, placeholders in query.atoms for name, _ in placeholders} if query else set()
+    return tuple(i for i, (name, _) in enumerate(parameters) if name.removeprefix("?") in names)

@@ -44,9 +44,10 @@ class Query:
 
 @dataclass(frozen=True)
 class Value:
-    """`{expression}`: the text of an expression."""
+    """`{expression}`: the text of an expression over the things called `names`."""
 
     evaluate: Callable[[Things], str]
+    names: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def parse_symbols(text: str) -> Symbols:
 
 
 def _each(rule: str | None, value: str | None, query: str | None, is_list: bool) -> Each:
-    inner = Reference(rule) if rule else Value(_expression(value or ""))
+    inner = Reference(rule) if rule else _value(value or "")
     return Each(inner, parse_query(query) if query else None, is_list)
 
 
@@ -187,12 +188,14 @@ def parse_query(text: str) -> Query:
     return Query(tuple(atoms))
 
 
-def _expression(text: str) -> Callable[[Things], str]:
+def _value(text: str) -> Value:
     """Names, their attributes, strings, `+` and `or`; nothing else is evaluated. Raises ValueError."""
     try:
-        return _evaluator(ast.parse(text.strip(), mode="eval").body)
+        body = ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
         raise ValueError(f"the expression {text!r} is not understood") from None
+    names = frozenset(node.id for node in ast.walk(body) if isinstance(node, ast.Name))
+    return Value(_evaluator(body), names)
 
 
 def _evaluator(node: ast.expr) -> Callable[[Things], str]:

@@ -88,7 +88,7 @@ class Interpreter:
     def _possible(self, action: Action) -> list[tuple[str, Row]]:
         """Commands of an action and the values behind them."""
         read = [self.tables[name].rows for name in action.fluents]
-        if not action.fixed_command or any(len(rows) > FEW_ROWS for rows in read):
+        if action.command_parameters is None or any(len(rows) > FEW_ROWS for rows in read):
             return [(self._command(action, values), values) for values in action.bindings(self.tables)]
         key = (action.name, *map(frozenset, read))
         known = self.game.possible.get(key)
@@ -98,10 +98,11 @@ class Interpreter:
         return known
 
     def _command(self, action: Action, values: Row) -> str:
-        if not action.fixed_command:
+        if action.command_parameters is None:
             return self.game.writer.write(action.command, action.mapped(values), self.tables)
-        command = self.game.commands.get((action.name, values))
+        key = (action.name, tuple([values[i] for i in action.command_parameters]))
+        command = self.game.commands.get(key)
         if command is None:
             command = self.game.writer.write(action.command, action.mapped(values), self.tables)
-            self.game.commands[action.name, values] = command
+            self.game.commands[key] = command
         return command

@@ -89,20 +89,25 @@ def parse_problem(text: str, domain: Domain) -> Problem:
     """Objects, initial facts and goal. Raises ValueError."""
     sections = _sections(text, "problem")
     types = dict((*domain.constants, *_typed(sections.get(":objects", []))))
-    facts = []
-    for item in sections.get(":init", []):
-        if _list(item)[:1] != ["="]:  # numeric initial values concern costs only
-            predicate, *arguments = map(_name, item)
-            if unknown := [name for name in arguments if name not in types]:
-                raise ValueError(f"the fact {_text(item)} names {unknown[0]!r}, which is not an object")
-            facts.append((predicate, tuple(arguments)))
+    facts = tuple(_facts(sections.get(":init", []), types))
     goal = sections.get(":goal", [])
     if len(goal) != 1:
         raise ValueError("the problem needs exactly one goal")
     check_condition(goal[0])
-    _check_arity("the start", domain.predicates, ((name, *row) for name, row in facts))
+    _check_arity("the start", domain.predicates, {(name, *row) for name, row in facts})
     _check_arity("the goal", domain.predicates, atoms_of(goal[0]))
-    return Problem(types, tuple(facts), goal[0])
+    return Problem(types, facts, goal[0])
+
+
+def _facts(items: Iterable[Expression], types: Mapping[str, str]) -> Iterator[tuple[str, Row]]:
+    for item in items:
+        head, *arguments = _list(item) or [""]
+        if head == "=":  # initial values of numbers concern costs only
+            continue
+        for name in arguments:
+            if not isinstance(name, str) or name not in types:
+                raise ValueError(f"the fact {_text(item)} names {_text(name)!r}, which is not an object")
+        yield _name(head), tuple(arguments)  # type: ignore[arg-type]
 
 
 def parse_expression(text: str) -> list[Expression]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sprout.seed.analyzer.prompt import instructions_of
+from sprout.seed.config import load_config
 from sprout.seed.envs import environment_class, make_env
 from sprout.seed.envs.alfworld import AlfworldEnv
 from sprout.seed.envs.alfworld import games as games_module
@@ -190,3 +191,15 @@ def test_expert_needs_the_facts(alfworld_data, monkeypatch):
     with pytest.raises(ValueError, match="backend=own"):
         next(demonstrate(env, "train", 0))
     assert SPLITS == ("train", "valid_seen", "valid_unseen")
+
+
+def test_the_papers_recipe_is_valid(alfworld_data, monkeypatch):
+    config = load_config("paper/alfworld-qwen2.5-3b", [])
+    assert (config.env.max_turns, config.rollout.history_layout, config.rollout.history_turns) == (
+        30,
+        "window",
+        5,
+    )
+    assert config.rollout.max_context_tokens - config.rollout.max_response_tokens == 2048
+    monkeypatch.setenv("ALFWORLD_DATA", str(alfworld_data))
+    assert make_env(config.env.name, **config.env.options).success_reward == 10
