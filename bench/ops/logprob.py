@@ -26,6 +26,7 @@ from sprout.bench.case import (
     library,
     ours,
     plain,
+    require_compiler,
 )
 from sprout.kernels import selected_logprob
 
@@ -89,11 +90,14 @@ def upcast_logprob(target: Tensor, hidden: Tensor, weight: Tensor) -> Tensor:
 
 
 def cut_cross_entropy(setting: Setting, hidden: Tensor, weight: Tensor, target: Tensor) -> Program:
-    cuda_only(setting)
-    if setting.dtype == torch.float32:
-        raise UnavailableError("takes half precision only")
+    """Its kernels on CUDA; elsewhere its composition for torch.compile."""
+    impl = "cce" if setting.device.type == "cuda" else "torch_compile"
+    if impl == "torch_compile":
+        require_compiler(setting)
+    elif setting.dtype == torch.float32:
+        raise UnavailableError("its kernels take half precision only")
     function = library("cut_cross_entropy").linear_cross_entropy
-    return Program(lambda h, w: -function(h, w, target, reduction="none"), (hidden, weight))
+    return Program(lambda h, w: -function(h, w, target, reduction="none", impl=impl), (hidden, weight))
 
 
 def liger_fused(setting: Setting, hidden: Tensor, weight: Tensor, target: Tensor) -> Program:
