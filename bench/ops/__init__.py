@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from sprout.bench.case import Case, Setting
-from sprout.bench.ops import attention, decoding, logprob, optimizer, pointwise, policy
+from sprout.bench.ops import attention, decoding, logprob, optimizer, paired, pointwise, policy
 
 Cases = Callable[[Setting], Iterator[Case]]
 
@@ -15,6 +15,7 @@ CASES: Mapping[str, Cases] = {
     "tree_attention": attention.cases,
     "selected_logprob": logprob.cases,
     "policy_loss": policy.cases,
+    "paired_logprob_loss": paired.cases,
     "decode_attention": decoding.attention_cases,
     "sample": decoding.sample_cases,
     "adamw_": optimizer.cases,
