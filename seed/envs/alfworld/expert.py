@@ -29,7 +29,7 @@ class Noise:
     """Per-turn probabilities of departing from the good command.
 
     wander        go to a place that was not visited yet, as long as no wanted object is in hand
-    random_move   any command that is possible
+    random_move   any command that is possible and can be made good
     invalid       a command that is not
     """
 
@@ -90,7 +90,7 @@ class Expert:
         if draw < self.noise.invalid:
             return Decision(self._impossible(), "I try something.")
         if draw < self.noise.invalid + self.noise.random_move:
-            return Decision(self.rng.choice(sorted(self.play.plays)), "I look what else there is.")
+            return Decision(self.rng.choice(self._harmless()), "I look what else there is.")
         if self.rng.random() < self.noise.wander and self._held() is None:
             unseen = sorted(set(self._places()) - self.visited)
             if unseen:
@@ -155,6 +155,8 @@ class Expert:
     def _put_anywhere(self, held: str) -> Decision:
         """Put away what is not wanted, here if possible."""
         fitting = [place for place in self._places() if self._fits(held, place)]
+        if not fitting:
+            raise ValueError(f"{self.play.game.file.path}: no place holds the {self._name(held)} in hand")
         place = min(
             fitting, key=lambda place: (place not in self._here(), self._true("openable", place), place)
         )
@@ -192,6 +194,15 @@ class Expert:
     def _is_ready(self, thing: str) -> bool:
         return self._is_a(thing, self.wish.kind) and (
             self.wish.state is None or self._true(self.wish.state, thing)
+        )
+
+    def _harmless(self) -> list[str]:
+        """What is possible, but for taking a thing that no place would hold: hands would stay full."""
+        return sorted(
+            command
+            for command, (action, values) in self.play.plays.items()
+            if action.name != "pickupobject"
+            or any(self._fits(thing, place) for thing in values for place in self._places())
         )
 
     def _impossible(self) -> str:
