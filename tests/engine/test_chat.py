@@ -25,6 +25,12 @@ STRIPS_THINKING = """{%- set ns = namespace(last=-1) %}
 {{- '<|im_start|>' + m.role + '\\n' + content + '<|im_end|>\\n' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""
 
+THINKING_SWITCH = STRIPS_THINKING.replace(
+    "<|im_start|>assistant\\n' }}{%- endif %}",
+    "<|im_start|>assistant\\n' }}{%- if enable_thinking is defined and enable_thinking is false %}"
+    "{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}{%- endif %}",
+)
+
 LLAMA = """{{- bos_token }}
 {%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') %}{%- endif %}
 {%- if messages[0].role == 'system' %}
@@ -146,6 +152,36 @@ def test_earlier_thinking_stays_in_the_conversation():
     composed = chat.conversation([DIALOGUE[0], DIALOGUE[1], ("assistant", thought), DIALOGUE[3]])
     assert tokenizer.convert_tokens_to_ids("<think>") in composed
     assert composed[: len(chat.conversation(DIALOGUE[:2]))] == chat.conversation(DIALOGUE[:2])
+
+
+@pytest.mark.parametrize("template", [CHATML, DEFAULT_SYSTEM, LLAMA])
+def test_append_only_templates_rewrite_nothing(template):
+    tokenizer = byte_level(template, "<|begin|>")
+    assert ChatFormat.from_tokenizer(tokenizer).rewrites == ""
+
+
+def test_rewriting_of_earlier_turns_is_told():
+    rewrites = ChatFormat.from_tokenizer(byte_level(STRIPS_THINKING)).rewrites
+    assert "<think> block in turn 1 is rewritten once turn 2 follows" in rewrites
+
+
+def test_enable_thinking_opens_the_answer_and_its_ids_are_kept():
+    tokenizer = byte_level(THINKING_SWITCH)
+    plain, quiet = (ChatFormat.from_tokenizer(tokenizer, thinking) for thinking in (True, False))
+    assert tokenizer.decode(plain.opening("assistant")) == "<|im_start|>assistant\n"
+    assert tokenizer.decode(quiet.opening("assistant")) == "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    assert quiet.rewrites.startswith("an answer in turn 1 is rewritten")
+    kept = quiet.conversation(DIALOGUE[:4])
+    assert kept[: len(quiet.conversation(DIALOGUE[:3]))] == quiet.conversation(DIALOGUE[:3])
+    with pytest.raises(ValueError, match="has no enable_thinking"):
+        ChatFormat.from_tokenizer(byte_level(CHATML), False)
+
+
+def test_a_bos_that_opens_every_message_is_no_extra_token():
+    tokenizer = byte_level(DEFAULT_SYSTEM, bos="<|im_start|>")
+    chat = ChatFormat.from_tokenizer(tokenizer)
+    assert chat.bos == [] and chat.opening("system")[0] == tokenizer.bos_token_id
+    assert chat.conversation(DIALOGUE[:2]) == template_ids(tokenizer, DIALOGUE[:2], prompt=False)
 
 
 def test_special_tokens_in_text_stay_text():
