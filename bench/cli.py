@@ -21,7 +21,7 @@ bench_app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Model = Annotated[str, typer.Option(help="small, quickstart, 135m, or a model folder")]
+Model = Annotated[str, typer.Option(help="small, quickstart, 135m, smollm2, or a model folder")]
 Rounds = Annotated[int, typer.Option(min=1, help="rounds in which all providers take turns")]
 Backend = Annotated[
     str | None,
@@ -52,6 +52,26 @@ def pair(
     decoder = build_decoder(model, where, _dtype(dtype))
     result = measure_pair(decoder, PairShape(), rounds, backend=backend)
     _report(f"paired re-scoring, {model} model", result.rows(), result.summary(), machine(where), json, csv)
+
+
+@bench_app.command()
+def rescore(
+    model: Model = "smollm2",
+    rounds: Rounds = 3,
+    json: Json = False,
+    csv: Csv = None,
+    device: str = "cpu",
+    dtype: Dtype = "float32",
+) -> None:
+    """Scoring without training: both contexts of every action, ours against transformers' two passes."""
+    from sprout.bench.measure import machine
+    from sprout.bench.models import build_decoder
+    from sprout.bench.rescore import measure_rescore
+    from sprout.bench.workload import PairShape
+
+    where = _device(device)
+    result = measure_rescore(build_decoder(model, where, _dtype(dtype)), PairShape(), rounds)
+    _report(f"re-scoring, {model} model", result.rows(), result.summary(), machine(where), json, csv)
 
 
 @bench_app.command()

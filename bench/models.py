@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from sprout.engine.model import Decoder, ModelConfig
 from sprout.engine.weights import load_model
+from sprout.seed.policy import model_folder
 
 SMALL: dict[str, Any] = {
     "hidden_size": 256,
@@ -45,9 +45,12 @@ def build_decoder(model: str, device: torch.device, dtype: torch.dtype = torch.f
     if model in SIZES:
         config = {"model_type": "qwen2", "max_position_embeddings": 4096, "tie_word_embeddings": True}
         return Decoder(ModelConfig.from_hf(config | SIZES[model])).initialize(seed=0).to(device, dtype)
-    if not Path(model).is_dir():
-        raise FileNotFoundError(f"--model {model}: neither one of {', '.join(SIZES)} nor a model folder")
-    return load_model(model, device, dtype)
+    folder = model_folder(model)
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"--model {model}: neither one of {', '.join(SIZES)}, nor smollm2, nor a model folder"
+        )
+    return load_model(folder, device, dtype)
 
 
 def as_transformers(decoder: Decoder) -> PreTrainedModel:

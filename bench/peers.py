@@ -101,11 +101,7 @@ class TransformersUpdate:
     def __call__(self) -> None:
         """Leave the gradient in the model's parameters."""
         self.model.zero_grad(set_to_none=True)
-        skill = torch.empty_like(self.columns.advantage)
-        with torch.no_grad():
-            for batch in self._batches(self.teachers):
-                token, logprob = self._logprobs(batch)
-                skill[token] = logprob
+        skill = self._score(self.teachers)
         for batch in self._batches(self.students):
             token, logprob = self._logprobs(batch)
             loss, _ = policy_loss(
@@ -117,6 +113,18 @@ class TransformersUpdate:
                 coefficients=self.coefficients,
             )
             loss.backward()
+
+    def scores(self) -> tuple[Tensor, Tensor]:
+        """l_theta and l_skill [M] without a gradient: one pass over the students, one over the teachers."""
+        return self._score(self.students), self._score(self.teachers)
+
+    @torch.no_grad()
+    def _score(self, sequences: list[Scored]) -> Tensor:
+        values = torch.empty_like(self.columns.advantage)
+        for batch in self._batches(sequences):
+            token, logprob = self._logprobs(batch)
+            values[token] = logprob
+        return values
 
     def _batches(self, sequences: list[Scored]) -> Iterator[list[Scored]]:
         ordered = sorted(sequences, key=lambda s: len(s.ids))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from jinja2 import TemplateError
 from tokenizers import Encoding, Tokenizer
@@ -68,7 +69,7 @@ class ChatFormat:
             raise ValueError(
                 f"the chat template of {tokenizer.name_or_path!r} has no enable_thinking; leave it unset"
             )
-        options = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        options: dict[str, Any] = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
         return _Derivation(tokenizer, options).chat_format()
 
     def opening(self, role: str) -> list[int]:
@@ -150,7 +151,7 @@ class TextCodec:
 class _Derivation:
     """One pass over one template; the pieces are texts until `chat_format` turns them into ids."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, options: dict[str, bool]) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, options: dict[str, Any]) -> None:
         self.tokenizer = tokenizer
         self.options = options
         self.text = TextCodec(tokenizer)

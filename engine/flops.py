@@ -15,7 +15,7 @@ PEAK_FLOPS = {"B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "
 
 @dataclass(frozen=True)
 class PairFlops:
-    """FLOPs of one student forward+backward plus one teacher forward."""
+    """FLOPs of a student and a teacher, sharing rows or not."""
 
     shared: float
     unshared: float
@@ -57,6 +57,15 @@ def pair_flops(config: ModelConfig, forest: Forest) -> PairFlops:
     unshared = 3 * forward_flops(config, students.sum(), causal_pairs(students))
     unshared += forward_flops(config, teachers.sum(), causal_pairs(teachers))
     return PairFlops(shared + head, unshared + head)
+
+
+def score_flops(config: ModelConfig, forest: Forest) -> PairFlops:
+    """Like `pair_flops`, for scoring alone: both contexts forward, nothing backward."""
+    lengths = np.concatenate(forest.logical_lengths).astype(np.float64)
+    scored = len(forest.target) + float((forest.teacher_row >= 0).sum())
+    head = head_flops(config, scored)
+    shared = forward_flops(config, forest.rows, float(forest.position.sum()) + forest.rows)
+    return PairFlops(shared + head, forward_flops(config, lengths.sum(), causal_pairs(lengths)) + head)
 
 
 def causal_pairs(lengths: np.ndarray) -> float:

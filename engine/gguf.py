@@ -70,8 +70,8 @@ def _read(file: Path) -> tuple[Any, Any]:
 
     source = {"gguf_file": file.name, "local_files_only": True}
     try:
-        import accelerate  # type: ignore[import-untyped]  # noqa: F401
-        import gguf  # type: ignore[import-untyped]  # noqa: F401
+        import accelerate  # noqa: F401
+        import gguf  # noqa: F401
 
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), **source)
         model = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **source)

@@ -4,6 +4,7 @@
     sprout run quickstart train.updates=20   any setting can be overridden
     sprout run quickstart --dry-run          the resolved configuration and the plan
     sprout run quickstart --resume           go on after an interruption; --resume=step-000040: from there
+    sprout rescore FILE FOLDER model.path=MODEL   score stored trajectories with and without skills
     sprout collect | annotate | sft | train | eval | base RECIPE     one stage of it
 
 What a user can mend ends as one line on stderr and exit code 2; --debug shows the traceback.
@@ -114,6 +115,39 @@ def evaluate(
 
 
 @app.command()
+def rescore(
+    trajectories: Annotated[Path, typer.Argument(help="JSONL file (also .gz), or a folder of them")],
+    output: Annotated[Path, typer.Argument(help="folder to write; one that was begun is gone on with")],
+    overrides: Overrides = None,
+    recipe: Annotated[str | None, typer.Option(help="recipe or config.yaml to start from")] = None,
+    skills: Annotated[
+        str, typer.Option(help="whose: file, policy, openai, static (analyzer.static_path) or scripted")
+    ] = "file",
+    format: Annotated[str, typer.Option(help="auto, sprout, messages, search-r1, or a plug-in's")] = "auto",
+    system: Annotated[str, typer.Option(help="system message of trajectories that bring none")] = "",
+    null_skill: Annotated[str, typer.Option(help="text of the null-skill control")] = "nothing",
+    controls: Annotated[bool, typer.Option(help="also score null and shuffled skills")] = True,
+    parquet: Annotated[bool, typer.Option("--parquet", help="write Parquet instead of JSONL")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="count bad lines instead of stopping")] = False,
+    max_line_mib: Annotated[int, typer.Option(min=1, help="longest line that is read")] = 64,
+    debug: Debug = False,
+) -> None:
+    """Score stored trajectories with and without skills: do skills carry signal? No training."""
+    from rich.console import Console
+
+    from sprout.seed.config import load_config
+    from sprout.seed.rescore.command import Options
+    from sprout.seed.rescore.command import rescore as rescore_
+    from sprout.seed.rescore.summary import describe
+
+    options = Options(
+        trajectories, skills, format, system, null_skill if controls else None, skip_bad, max_line_mib * 2**20
+    )
+    config = load_config(recipe, overrides or ())
+    typer.echo(describe(rescore_(options, output, config, parquet, Console())))
+
+
+@app.command()
 def export(
     run_folder: Annotated[Path, typer.Argument(help="folder of a run")],
     target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
@@ -163,7 +197,9 @@ def execute(given: list[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except Interrupted:
-        _print("interrupted" + (f"; go on with: sprout {_resumed(given)}" if given[0] in RESUMABLE else ""))
+        again = shlex.join(given) if given[0] == "rescore" else _resumed(given)
+        goes_on = given[0] in (*RESUMABLE, "rescore")
+        _print("interrupted" + (f"; go on with: sprout {again}" if goes_on else ""))
         return INTERRUPTED
     except MENDABLE as error:
         if "--debug" in given:

@@ -63,9 +63,13 @@ def dump_config(config: Config) -> str:
 
 
 def recipe_names() -> list[str]:
-    """Names of the shipped recipes; sub-folders are part of the name (`paper/alfworld-qwen2.5-3b`)."""
+    """Names of the shipped recipes; sub-folders are part of the name (`paper/alfworld-qwen2.5-3b`).
+
+    A file that begins with an underscore is only there to be extended.
+    """
     root = Path(str(files("sprout.seed"))) / "recipes"
-    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml"))
+    recipes = (path for path in root.rglob("*.yaml") if not path.name.startswith("_"))
+    return sorted(path.relative_to(root).with_suffix("").as_posix() for path in recipes)
 
 
 def _recipe_path(source: str | Path, beside: Path | None) -> Path:

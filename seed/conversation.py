@@ -34,7 +34,7 @@ class Conversation:
         self._layout = layout
         head = chat.message("system", system) if system else []
         self._before_task = [*chat.bos, *head, *chat.opening("user")]
-        self._task = chat.encode(f"{task}\n")
+        self._task = chat.encode(f"{task}\n") if task else []
         self._observations: list[list[int]] = []
         self._actions: list[list[int]] = []
 
@@ -101,6 +101,22 @@ class Conversation:
         closing = self._chat.closing("assistant")
         stopped = bool(action) and action[-1] == self._chat.stop_id
         return [*action, *(closing[1:] if stopped else closing)]
+
+
+def recorded_contexts(trajectory: Trajectory, conversation: Conversation) -> list[Ids]:
+    """The context of every turn as it was recorded.
+
+    Raises ValueError, naming the turn, for one that differs from what `conversation` gives.
+    """
+    contexts = trajectory.contexts()
+    for number, (turn, context) in enumerate(zip(trajectory.turns, contexts, strict=True)):
+        if not np.array_equal(conversation.teacher(turn.prompt_skill, number), context):
+            raise ValueError(
+                f"trajectory {trajectory.id}, turn {number}: its context is not the one that this chat "
+                "format, rollout.history_layout and rollout.history_turns give; use the tokenizer and the "
+                "settings it was collected with"
+            )
+    return contexts
 
 
 def action_ids(chat: ChatFormat, text: str) -> list[int]:

@@ -5,6 +5,7 @@ The methods themselves are data (`sprout.seed.methods`); this file only reads th
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,8 @@ from sprout.engine.update import UpdateSettings
 from sprout.kernels import PolicyLossCoefficients
 from sprout.seed.advantages import group_advantages, turn_advantage
 from sprout.seed.analyzer.sources import teacher_skills
-from sprout.seed.conversation import Conversation
-from sprout.seed.schema import Config, ObjectiveSection
+from sprout.seed.conversation import Conversation, recorded_contexts
+from sprout.seed.schema import Config, ObjectiveSection, TrainSection
 from sprout.seed.trajectory import Ids, Skill, Trajectory, TurnRecord
 
 
@@ -57,8 +58,15 @@ def turns_for_update(
     return result
 
 
-def update_settings(config: Config, update: int = 1) -> UpdateSettings:
-    """The engine's view of the objective at update number `update`."""
+def optimizer_steps(train: TrainSection, turns: int) -> int:
+    """Steps of an update that has so many turns."""
+    if train.turns_per_optimizer_step is None:
+        return train.optimizer_steps_per_update
+    return max(1, math.ceil(turns / train.turns_per_optimizer_step))
+
+
+def update_settings(config: Config, update: int = 1, turns: int = 0) -> UpdateSettings:
+    """The engine's view of the objective at update number `update`, which has so many turns."""
     objective = config.objective
     coefficients = PolicyLossCoefficients(
         clip_low=objective.clip_low,
@@ -74,7 +82,7 @@ def update_settings(config: Config, update: int = 1) -> UpdateSettings:
         coefficients=coefficients,
         temperature=config.rollout.temperature,
         rows_per_micro_batch=config.train.rows_per_micro_batch,
-        optimizer_steps=config.train.optimizer_steps_per_update,
+        optimizer_steps=optimizer_steps(config.train, turns),
         loss_aggregation=objective.loss_aggregation,
         teacher_policy=objective.teacher_policy,
         opd_baseline=objective.opd_baseline,
@@ -172,14 +180,10 @@ def _turns_of(
 ) -> tuple[list[Turn], int]:
     """The turns of one trajectory, and how many of them lost their teacher because it did not fit."""
     conversation = Conversation.of(trajectory, chat, config.rollout)
+    contexts = recorded_contexts(trajectory, conversation)
     turns, overflow = [], 0
-    for number, (record, context) in enumerate(zip(trajectory.turns, trajectory.contexts(), strict=True)):
+    for number, (record, context) in enumerate(zip(trajectory.turns, contexts, strict=True)):
         place = f"trajectory {trajectory.id}, turn {number}"
-        if not np.array_equal(conversation.teacher(record.prompt_skill, number), context):
-            raise ValueError(
-                f"{place}: its context is not the one that this chat format, rollout.history_layout and "
-                "rollout.history_turns give; train with the settings it was collected with"
-            )
         teacher = _teacher_context(conversation, trajectory, record, number, config)
         if teacher is not None and not _fits(len(teacher) + len(record.action), place, config):
             teacher, overflow = None, overflow + 1

@@ -1,7 +1,8 @@
-"""`--dry-run`: what a configuration is going to cost, before anything is done.
+"""`--dry-run`: what a configuration is going to cost, before anything is done and without any weights.
 
 Lengths of episodes are not known beforehand, so tokens and FLOPs are upper bounds: every episode as long as
-env.max_turns and rollout.max_context_tokens allow.
+env.max_turns and rollout.max_context_tokens allow. In the append layout an episode is one growing sequence of
+rows; in the window layout every turn is a prompt of its own. Sharing between prompts is left out.
 """
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ from pathlib import Path
 
 from sprout.engine.flops import forward_flops, head_flops
 from sprout.engine.model import ModelConfig
-from sprout.seed.envs import make_env
-from sprout.seed.objectives import needs_skills
+from sprout.seed.backbones import backbone
+from sprout.seed.envs import known_environments, make_env
+from sprout.seed.memory import memory_per_gpu, parameters
+from sprout.seed.objectives import needs_skills, optimizer_steps
 from sprout.seed.policy import model_folder
 from sprout.seed.schema import Config
 from sprout.seed.stages.base import model_config, teaching_environment
 
-BYTES = {"float32": 4, "bfloat16": 2}
-ADAMW_MOMENTS = 2
-
 
 def plan(config: Config) -> str:
     """One line per stage and resource. Raises what the stages would: no such model, no such environment."""
-    environment = make_env(config.env.name, **config.env.options)
-    model = _model(config)
-    turns = config.env.max_turns or environment.max_turns
+    model, source = _model(config)
+    turns, environment = _turns(config)
     lines = [
         ("stages", " -> ".join(config.run.stages)),
         ("folder", str(Path(config.run.dir) / config.run.name)),
+        ("environment", environment),
+        ("model", f"{model.family}, {_count(parameters(model))} parameters, {config.model.dtype}; {source}"),
         *_memory(config, model),
         *_base(config),
         *_stage1(config),
@@ -37,29 +38,32 @@ def plan(config: Config) -> str:
     return "\n".join(f"{name:12} {text}" for name, text in lines)
 
 
-def _model(config: Config) -> ModelConfig:
+def _model(config: Config) -> tuple[ModelConfig, str]:
+    """The model's shape, and where it is known from."""
     if "base" in config.run.stages:
-        return model_config(config.base, len(teaching_environment(config).tokenizer()))
-    return ModelConfig.from_hf(model_folder(config.model.path))
+        return model_config(config.base, len(teaching_environment(config).tokenizer())), "trained by the run"
+    if not Path(config.model.path).exists() and (known := backbone(config.model.path)) is not None:
+        return known, f"no weights in {config.model.path} yet: download the model to that folder"
+    folder = model_folder(config.model.path)
+    return ModelConfig.from_hf(folder), str(folder)
+
+
+def _turns(config: Config) -> tuple[int, str]:
+    """Turns of an episode, and what to say of the environment; one that is not here can still be planned."""
+    name, limit = config.env.name, config.env.max_turns
+    if limit is not None and name not in known_environments():
+        return limit, f"{name}, which is not installed here"
+    own = make_env(name, **config.env.options).max_turns if limit is None else limit
+    return own, name
 
 
 def _memory(config: Config, model: ModelConfig) -> Iterator[tuple[str, str]]:
-    head = 1 if model.tied else 2
-    parameters = model.parameters_per_row() + head * model.vocab_size * model.hidden_size
-    size = BYTES[config.model.dtype]
-    master = 4 if config.model.dtype == "bfloat16" else 0
-    copies = 2 if config.objective.kl_coef > 0 else 1
-    cached = 2 * model.layers * model.kv_heads * model.head_size * size
-    rows = config.train.rows_per_micro_batch
-    activations = rows * size * model.layers * (12 * model.hidden_size + 4 * model.intermediate_size)
-    yield "model", f"{model.family}, {_count(parameters)} parameters, {config.model.dtype}"
-    yield (
-        "memory",
-        f"weights {_size(copies * parameters * size)}{' with the reference' if copies == 2 else ''}, "
-        f"optimizer {_size(parameters * (4 * ADAMW_MOMENTS + 4 + master))} with gradients, "
-        f"KV cache {_size(config.rollout.cache_tokens * cached)}, "
-        f"activations about {_size(activations)} at {rows} rows a micro-batch",
-    )
+    needs = memory_per_gpu(config, model)
+    total, room = sum(needs.values()), config.machine.memory_gb
+    gpus = config.machine.gpus
+    fits = "" if room is None else f": {'fits' if total <= room * 1e9 else 'does NOT fit'} in {room:g} GB"
+    parts = ", ".join(f"{name} {_size(size)}" for name, size in needs.items())
+    yield "memory", f"{_size(total)} on each of {gpus} device{'s' * (gpus > 1)}{fits} ({parts})"
 
 
 def _base(config: Config) -> Iterator[tuple[str, str]]:
@@ -84,15 +88,19 @@ def _stage2(config: Config, model: ModelConfig, turns: int) -> Iterator[tuple[st
     train, rollout = config.train, config.rollout
     episodes = train.tasks_per_update * train.rollouts_per_task
     if "train" in config.run.stages:
-        rows = episodes * rollout.max_context_tokens
+        sequences = episodes * (turns if rollout.history_layout == "window" else 1)
+        rows = sequences * rollout.max_context_tokens
         actions = min(episodes * turns * rollout.max_response_tokens, rows)
         teacher = rows if needs_skills(config.objective) else 0
         flops = _update_flops(config, model, rows, actions, teacher)
+        steps = optimizer_steps(train, episodes * turns)
         yield (
             "train",
             f"{train.updates} updates x {train.tasks_per_update} tasks x {train.rollouts_per_task} rollouts "
             f"of up to {turns} turns; per update up to {_count(rows)} trained and {_count(teacher)} "
-            f"scored-only rows, {_count(flops)} FLOPs; {_count(flops * train.updates)} FLOPs in all",
+            f"scored-only rows, {steps} optimizer step{'s' * (steps > 1)}, {_count(flops)} FLOPs; "
+            f"{_count(flops * train.updates)} FLOPs in all, "
+            f"{_count(flops * train.updates / config.machine.gpus)} on each device",
         )
     if "eval" in config.run.stages or "train" in config.run.stages:
         every = train.updates // config.eval.every if config.eval.every else 0

@@ -10,10 +10,8 @@ from rich.console import Console
 
 from sprout.engine.progress import progress
 from sprout.seed.analyzer import Analyzer
-from sprout.seed.analyzer.given import ScriptedAnalyzer, StaticAnalyzer
-from sprout.seed.analyzer.policy import PolicyAnalyzer
-from sprout.seed.analyzer.prompt import instructions_of
-from sprout.seed.analyzer.server import OpenAIAnalyzer
+from sprout.seed.analyzer.build import build_analyzer
+from sprout.seed.analyzer.given import StaticAnalyzer
 from sprout.seed.envs import environment_class, make_env
 from sprout.seed.episode import Task
 from sprout.seed.policy import Policy
@@ -75,35 +73,7 @@ class Player:
 
     def analyzer(self, kind: str) -> Analyzer:
         """The analyzer of a name. Raises ValueError for one that the environment does not support."""
-        section, chat = self.config.analyzer, self.policy.chat
-        if kind == "scripted":
-            return ScriptedAnalyzer(
-                self.environment, chat, terminal_observation=section.terminal_observation
-            )
-        if kind == "static":
-            assert section.static_path is not None, "the configuration asks for it"
-            return StaticAnalyzer(section.static_path, chat)
-        if kind == "policy":
-            return PolicyAnalyzer(
-                self.generator,
-                chat,
-                instructions_of(self.environment),
-                max_new_tokens=section.max_new_tokens,
-                max_context_tokens=self.config.rollout.max_context_tokens,
-                terminal_observation=section.terminal_observation,
-            )
-        assert kind == "openai", f"no analyzer {kind!r}"
-        assert section.base_url and section.model, "the configuration asks for them"
-        return OpenAIAnalyzer(
-            section.base_url,
-            section.model,
-            chat,
-            instructions_of(self.environment),
-            max_new_tokens=section.max_new_tokens,
-            concurrency=section.concurrency,
-            retries=section.retries,
-            terminal_observation=section.terminal_observation,
-        )
+        return build_analyzer(kind, self.config, self.policy.chat, self.generator, self.environment)
 
     def evaluate(
         self, split: Split, count: int, shown: Shown = "none", plain: Evaluation | None = None

@@ -103,6 +103,9 @@ class AnalyzerSection(Section):
     kind: Literal["policy", "scripted", "openai", "static", "none"] = "policy"
     stage1: Literal["scripted", "openai"] = Field(default="scripted", description="who annotates Stage 1")
     max_new_tokens: Count = 4096
+    max_context_tokens: Count | None = Field(
+        default=None, description="prompt and answer of kind policy; None: rollout.max_context_tokens"
+    )
     terminal_observation: bool = Field(default=True, description="show what the last action led to")
     static_path: str | None = Field(default=None, description="YAML or JSON: family or `default` -> skill")
     base_url: str | None = Field(default=None, description="OpenAI-compatible server")
@@ -184,6 +187,9 @@ class TrainSection(Section):
     rollouts_per_task: Count = 8
     rows_per_micro_batch: Count = 16384
     optimizer_steps_per_update: Count = 1
+    turns_per_optimizer_step: Count | None = Field(
+        default=None, description="as many steps as the update's turns ask for, in place of a fixed number"
+    )
     lr: Positive = 1e-6
     muon_lr: Positive = Field(default=0.002, description="of the matrices, with optimizer = muon")
     optimizer: Literal["adamw", "muon"] = "adamw"
@@ -199,6 +205,13 @@ class TrainSection(Section):
     skill: Literal["none", "static"] = Field(
         default="none", description="skill in the prompt while training; static: from analyzer.static_path"
     )
+
+
+class MachineSection(Section):
+    """What --dry-run plans for; a run takes the ranks that torchrun gives it."""
+
+    gpus: Count = 1
+    memory_gb: Positive | None = Field(default=None, description="of each; None: do not say whether it fits")
 
 
 class EvalSection(Section):
@@ -227,6 +240,7 @@ class Config(Section):
     objective: ObjectiveSection = ObjectiveSection()
     train: TrainSection = TrainSection()
     eval: EvalSection = EvalSection()
+    machine: MachineSection = MachineSection()
     compare: tuple[str, ...] = Field(default=(), description="methods to train beside this one")
 
     @model_validator(mode="after")
@@ -248,6 +262,12 @@ class Config(Section):
                 rollout.cache_tokens < rollout.max_context_tokens,
             f"train.optimizer_steps_per_update: more steps than the {rollouts} rollouts of an update":
                 train.optimizer_steps_per_update > rollouts,
+            "rollout.cache_tokens: smaller than an analyzer's prompt and answer; raise it to "
+            "analyzer.max_context_tokens or more":
+                rollout.cache_tokens < (analyzer.max_context_tokens or 0),
+            "train.turns_per_optimizer_step: the number of steps is not known beforehand; set "
+            "train.schedule=constant":
+                train.turns_per_optimizer_step is not None and train.schedule != "constant",
             "analyzer.static_path: analyzer.kind = static needs a file of skills":
                 analyzer.kind == "static" and analyzer.static_path is None,
             "train.skill: static needs analyzer.static_path":

@@ -153,10 +153,11 @@ def read_trajectories(*paths: str | Path) -> Iterator[Trajectory]:
             raise FileNotFoundError(f"{path}: no such trajectory file")
         with open(path, "rb") as file:
             for number, line in enumerate(file, start=1):
-                yield _parse(line, f"{path}:{number}")
+                yield parse_trajectory(line, f"{path}:{number}")
 
 
-def _parse(line: bytes, place: str) -> Trajectory:
+def parse_trajectory(line: bytes, place: str) -> Trajectory:
+    """The trajectory of one line. Raises ValueError, naming `place`, for anything else."""
     try:
         values = orjson.loads(line)
     except orjson.JSONDecodeError as error:

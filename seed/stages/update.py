@@ -78,7 +78,7 @@ class Updater:
         return self._analyzer.analyze(trajectories) if self._analyzer else [None] * len(trajectories)
 
     def _learn(self, turns: UpdateTurns, number: int) -> UpdateResult:
-        settings = update_settings(self._config, number)
+        settings = update_settings(self._config, number, len(turns.turns))
         batch = turns.turns
         if self._reference is not None:
             with self._timings("rescore"):

@@ -100,6 +100,12 @@ def word_chat():
 
 
 @pytest.fixture(scope="session")
+def bpe_chat():
+    """A byte-level BPE tokenizer under a ChatML template."""
+    return _bpe_chat()
+
+
+@pytest.fixture(scope="session")
 def make_decoder():
     """Builds a small random decoder whose next tokens are far from uniform."""
     return _decoder

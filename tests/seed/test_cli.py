@@ -79,6 +79,24 @@ def test_dry_run_prints_configuration_and_plan_and_writes_nothing(sprout, tmp_pa
         assert word in out
 
 
+PAPER = [f"paper/{env}-{model}" for env in ("alfworld", "webshop", "search")
+         for model in ("qwen2.5-3b", "qwen2.5-7b", "qwen3-1.7b")]  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", PAPER)
+def test_paper_recipes_are_planned_without_weights(sprout, recipe):
+    code, out, err = sprout("run", recipe, "--dry-run")
+    assert code == 0, err
+    for words in ("no weights in", "150 updates", "8 rollouts", "FLOPs", "on each of 8 devices: fits in 80"):
+        assert words in out
+
+
+def test_a_plan_that_does_not_fit_says_so(sprout):
+    code, out, _ = sprout("run", PAPER[1], "--dry-run", "machine.gpus=1")
+    assert code == 0 and "does NOT fit in 80 GB" in out
+    assert "7.62 billion parameters" in out
+
+
 def test_another_configuration_needs_resume_or_another_name(sprout, tmp_path):
     folder = f"run.dir={tmp_path}"
     assert sprout("base", "tiny", folder, "base.steps=1")[0] == 0

@@ -1,0 +1,41 @@
+"""What one device has to hold, in bytes, from the configuration and the model's shape alone."""
+
+from __future__ import annotations
+
+from sprout.engine.model import ModelConfig
+from sprout.seed.schema import Config
+
+BYTES = {"float32": 4, "bfloat16": 2}
+MASTER = GRADIENT = MOMENT = 4  # fp32
+
+
+def parameters(model: ModelConfig) -> int:
+    """Weights of the layers, the embedding and an untied head; norms and biases are too few to count."""
+    heads = 1 if model.tied else 2
+    return model.parameters_per_row() + heads * model.vocab_size * model.hidden_size
+
+
+def memory_per_gpu(config: Config, model: ModelConfig) -> dict[str, float]:
+    """Bytes by purpose, with fully sharded weights on config.machine.gpus devices.
+
+    weights      fp32 masters, of which every device holds its share, and above one device or in bf16 a
+                 compute copy that generation needs whole
+    optimizer    gradients and AdamW's two moments, sharded
+    reference    the Stage-1 model of the KL term, sharded
+    activations  of one micro-batch: the layers' inputs alone and one layer's inside with
+                 train.activation_checkpointing, else every layer's
+    """
+    count, size, gpus = parameters(model), BYTES[config.model.dtype], config.machine.gpus
+    copied = gpus > 1 or size < MASTER
+    rows, hidden = config.train.rows_per_micro_batch, model.hidden_size
+    inside = 12 * hidden + 4 * model.intermediate_size
+    checkpointed = config.train.activation_checkpointing
+    values = model.layers * hidden + inside if checkpointed else model.layers * inside
+    cached = 2 * model.layers * model.kv_heads * model.head_size * size
+    return {
+        "weights": count * MASTER / gpus + (count * size if copied else 0),
+        "optimizer": count * (GRADIENT + 2 * MOMENT) / gpus,
+        "reference": count * size / gpus if config.objective.kl_coef > 0 else 0.0,
+        "KV cache": config.rollout.cache_tokens * cached,
+        "activations": rows * size * values,
+    }

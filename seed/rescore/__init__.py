@@ -1,0 +1,1 @@
+"""`sprout rescore`, the offline pilot: do skills carry signal about stored trajectories? No training."""
