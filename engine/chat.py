@@ -210,14 +210,21 @@ class _Derivation:
                 prompt = self._apply(dialogue, prompt=True)
                 response = said.format(f"zqact{turn}qz")
                 dialogue += [("assistant", response), ("user", f"zqsee{turn}qz")]
-                longer = self._apply(dialogue, prompt=True)
-                if not longer.startswith(prompt + response):
-                    at = _common_prefix(longer, prompt + response)
+                longer = self._seen(self._apply(dialogue, prompt=True))
+                before = self._seen(prompt + response)
+                if not longer.startswith(before):
+                    at = _common_prefix(longer, before)
                     return (
                         f"an answer{kind} in turn {turn} is rewritten once turn {turn + 1} follows: "
-                        f"{longer[at : at + 30]!r} instead of {(prompt + response)[at : at + 30]!r}"
+                        f"{longer[at : at + 30]!r} instead of {before[at : at + 30]!r}"
                     )
         return ""
+
+    def _seen(self, text: str) -> str:
+        """The text as the tokenizer tells texts apart: without blanks if they never make a difference."""
+        word = _known_words(self.tokenizer, self.text)[0]
+        ignores_blanks = self._ids(f"{word} {word}") == self._ids(f" {word}  {word} ")
+        return "".join(text.split()) if ignores_blanks else text
 
     def _system(self, bos: str, user_opening: str) -> tuple[str, str] | None:
         """(opening, closing) of a system message; None where the template has none of its own kind."""

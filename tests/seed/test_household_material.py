@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from sprout.engine.chat import ChatFormat
 from sprout.seed.envs.household import HouseholdEnv
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.demonstrations import (
@@ -221,6 +222,10 @@ def test_chat_template_composes(tokenizer):
     closed = tokenizer.apply_chat_template(answered, tokenize=False)
     assert tokenizer.encode(closed) == tokenizer.encode(f"{opened} look {END}")
     assert tokenizer.eos_token == END and tokenizer.bos_token is None
+
+
+def test_chat_template_is_append_only():
+    assert ChatFormat.from_tokenizer(household_tokenizer()).rewrites == ""
 
 
 def test_vocabulary_is_small_and_without_repetition():
