@@ -44,6 +44,7 @@ TRITON_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 # What native code takes; the ops that are not named take float32 only.
 NATIVE_DTYPES = {
     "rms_norm": (torch.float32, torch.bfloat16),
+    "add_rms_norm": (torch.float32, torch.bfloat16),
     "rotary": (torch.float32, torch.bfloat16),
     "swiglu": (torch.float32, torch.bfloat16),
     "tree_attention": (torch.float32, torch.bfloat16),

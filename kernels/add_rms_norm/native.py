@@ -1,4 +1,4 @@
-"""Addition by torch, then the native path of `rms_norm`, float32."""
+"""Addition by torch, then the native path of `rms_norm`, float32 and bfloat16."""
 
 from torch import Tensor
 
