@@ -22,18 +22,24 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(params=["torch", "triton", "triton that forms logits again"])
+@pytest.fixture(params=["torch", "torch over native", "triton", "triton that forms logits again"])
 def backend(request, monkeypatch):
-    """Each backend; Triton with the student's logits kept, and with both of them in small workspaces."""
-    if request.param == "torch":
-        return "torch"
+    """Each backend: the composition over torch's and over native log-probs; Triton with the student's logits
+    kept, and with both of them in small workspaces."""
+    if request.param.startswith("torch"):
+        parts = request.param.removeprefix("torch over ")
+        if parts == "native":
+            pytest.importorskip("sprout.kernels._native", reason="not built", exc_type=ImportError)
+        with use_backend(selected_logprob=parts):
+            yield "torch"
+        return
     request.getfixturevalue("interpreter")
     paired = import_module("sprout.kernels.paired_logprob_loss.triton")
     logprobs = import_module("sprout.kernels.selected_logprob.triton_backward")
     monkeypatch.setattr(paired, "NARROWEST_KEPT", 1 if request.param == "triton" else 10**6)
     monkeypatch.setattr(logprobs, "WORKSPACE_BYTES", 0)
     monkeypatch.setattr(logprobs, "NARROWEST_WORKSPACE", 24)
-    return "triton"
+    yield "triton"
 
 
 def random(*shape, seed=0, dtype=torch.float32):
@@ -93,6 +99,18 @@ def test_sizes_and_float16(assert_accurate, backend, M):
         return paired_logprob_loss(hidden, weight, **changed, coefficients=SETTINGS["everything"])[0]
 
     assert_accurate("paired_logprob_loss", backend, loss, operands(torch.float16))
+
+
+@pytest.mark.parametrize("backend", ["torch", "torch over native"], indirect=True)
+def test_bfloat16(assert_accurate, backend):
+    arguments = tokens(17, torch.bfloat16)
+
+    def loss(hidden, weight):
+        scored = arguments["scored"].to(hidden.dtype)
+        changed = arguments | {"scored": scored}
+        return paired_logprob_loss(hidden, weight, **changed, coefficients=SETTINGS["everything"])[0]
+
+    assert_accurate("paired_logprob_loss", backend, loss, operands(torch.bfloat16))
 
 
 def run(backend, inputs, arguments, coefficients=SETTINGS["everything"]):

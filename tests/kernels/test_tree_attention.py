@@ -13,14 +13,28 @@ from sprout.kernels import Intervals, tree_attention, use_backend
 # Triton's interpreter needs smaller shapes: see triton/test_tree_attention.py.
 @pytest.fixture(params=["native", "torch"])
 def cpu_backend(request):
-    if request.param == "native":
+    return ready(request.param)
+
+
+@pytest.fixture(
+    params=[
+        ("native", torch.float32),
+        ("native", torch.bfloat16),
+        ("torch", torch.float32),
+        ("torch", torch.bfloat16),
+        ("torch", torch.float16),
+    ],
+    ids=lambda path: f"{path[0]}-{path[1]}",
+)
+def cpu_path(request):
+    backend, dtype = request.param
+    return ready(backend), dtype
+
+
+def ready(backend):
+    if backend == "native":
         pytest.importorskip("sprout.kernels._native", reason="not built", exc_type=ImportError)
-    return request.param
-
-
-@pytest.fixture(params=["float32", "bfloat16"], ids=str)
-def cpu_path(request, cpu_backend):
-    return cpu_backend, getattr(torch, request.param)
+    return backend
 
 
 def random(*shape, seed=0, dtype=torch.float32):
