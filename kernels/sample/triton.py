@@ -13,7 +13,7 @@ from torch import Tensor
 from sprout.kernels.launch import Blocks, Table, choose
 
 TABLE: Table = {
-    "sm80": {"row": Blocks({"BLOCK": 4096}, warps=8, stages=1)},
+    "sm80": {"row": Blocks({"BLOCK": 4096}, warps=16, stages=1)},
     "interpreter": {"row": Blocks({"BLOCK": 128})},
 }
 
