@@ -101,7 +101,8 @@ def score(
     entropy = torch.empty_like(logit) if with_entropy else None
     if M == 0:
         return Scores(logprob, entropy, peak, mass)
-    kind = "few" if M <= FEW_TOKENS else "entropy" if with_entropy else "many"
+    kind = "kept" if logits is not None else "entropy" if with_entropy else "many"
+    kind = "few" if M <= FEW_TOKENS else kind
     blocks = choose(TABLE, hidden.device, ("forward", hidden.itemsize, kind))
     chunks = triton.cdiv(V, blocks["CHUNK"])
     parts = torch.empty(3 if with_entropy else 2, chunks, M, dtype=torch.float32, device=hidden.device)

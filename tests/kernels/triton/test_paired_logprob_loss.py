@@ -8,12 +8,15 @@ import torch
 from sprout.kernels import PolicyLossCoefficients
 
 
-@pytest.mark.parametrize("H", [64, 896, 4096])
-@pytest.mark.parametrize("M", [2000, 8192])
-def test_compiles(compiled, H, M):
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, pytest.param(torch.float32, marks=pytest.mark.slow)], ids=str
+)
+@pytest.mark.parametrize("H", [64, 896, pytest.param(4096, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("M", [2000, pytest.param(8192, marks=pytest.mark.slow)])
+def test_compiles(compiled, dtype, H, M):
     kernels = import_module("sprout.kernels.paired_logprob_loss.triton")
-    half = dict(dtype=torch.bfloat16, device="meta")
-    hidden, weight = torch.empty(8192, H, **half), torch.empty(151_936, H, **half)
+    of_model = dict(dtype=dtype, device="meta")
+    hidden, weight = torch.empty(8192, H, **of_model), torch.empty(151_936, H, **of_model)
     ids, x = (torch.empty(M, dtype=dtype, device="meta") for dtype in (torch.int64, torch.float32))
     names = [
         kernel.name
@@ -23,7 +26,7 @@ def test_compiles(compiled, H, M):
                 weight.requires_grad_(),
                 ids,
                 ids,
-                scored=torch.empty(4096, H, **half),
+                scored=torch.empty(4096, H, **of_model),
                 teacher_row=ids,
                 old_logprob=x,
                 advantage=x,

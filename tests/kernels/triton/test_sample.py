@@ -103,7 +103,10 @@ def test_rows_without_a_distribution_are_errors(interpreter, bad):
         sample(torch.tensor([bad]), temperature=1.0, key=keys(1), position=torch.arange(1))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+HALF = [pytest.param(dtype, marks=pytest.mark.slow) for dtype in (torch.bfloat16, torch.float16)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF], ids=str)
 def test_compiles(compiled, dtype):
     ids = torch.empty(64, dtype=torch.int64, device="meta")
     logits = torch.empty(64, 151_936, dtype=dtype, device="meta")
