@@ -63,9 +63,10 @@ def save(
     try:
         if parallel.is_main():
             fresh_folder(folder)
-            save_model(decoder, temporary / "model", tokenizer_folder)
-            (temporary / STATE_FILE).write_bytes(encoded)
         parallel.barrier()
+        save_model(decoder, temporary / "model", tokenizer_folder)
+        if parallel.is_main():
+            (temporary / STATE_FILE).write_bytes(encoded)
         _write_trainer(optimizer, temporary / "trainer")
         parallel.barrier()
         if parallel.is_main():
@@ -132,7 +133,9 @@ def supersede_later(folder: str | Path) -> list[Path]:
     For a run that goes back to `folder`: what it left behind must neither be resumed from nor count for
     `keep_last`.
     """
-    renamed = []
+    renamed: list[Path] = []
+    if not parallel.is_main():
+        return renamed
     for later in _step_folders(Path(folder).parent):
         if _step(later) > _step(Path(folder)):
             target = later.with_name(f"superseded-{later.name}")

@@ -168,11 +168,11 @@ class Attention(nn.Module):
 
     def project(self, x: Tensor, rope: Rope) -> tuple[Tensor, Tensor, Tensor]:
         """x [rows, H] -> rotated q [rows, Hq, D], rotated k and v [rows, Hkv, D]."""
-        split = (x.shape[0], -1, self.head_size)
-        q = self.q_norm(self.q_proj(x).view(split))
-        k = self.k_norm(self.k_proj(x).view(split))
+        heads = (-1, self.head_size)
+        q = self.q_norm(self.q_proj(x).unflatten(1, heads))
+        k = self.k_norm(self.k_proj(x).unflatten(1, heads))
         q, k = rotary(q, k, rope.cos, rope.sin)
-        return q, k, self.v_proj(x).view(split)
+        return q, k, self.v_proj(x).unflatten(1, heads)
 
     def output(self, heads: Tensor) -> Tensor:
         return self.o_proj(heads.flatten(1))
@@ -272,6 +272,7 @@ class Decoder(nn.Module):
         self.lm_head = None if config.tied else nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.rope = RopeTable(config)
         self.recompute = False
+        self.compute_dtype: torch.dtype | None = None  # None: that of the weights
 
     @property
     def head_weight(self) -> Tensor:
@@ -284,7 +285,7 @@ class Decoder(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.model.embed_tokens.weight.dtype
+        return self.compute_dtype or self.model.embed_tokens.weight.dtype
 
     def initialize(self, seed: int) -> Decoder:
         """Fresh weights as transformers draws them: normal matrices, zero biases, unit norms."""

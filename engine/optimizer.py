@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from sprout.engine import parallel
 from sprout.engine.muon import muon_
 from sprout.engine.schedule import Schedule
 from sprout.kernels.adamw import adamw_
@@ -57,10 +58,11 @@ class OptimizerConfig:
 class Slot:
     """One trained parameter with its master copy and its moments (one for Muon, two for AdamW)."""
 
-    def __init__(self, name: str, parameter: nn.Parameter, muon: bool) -> None:
+    def __init__(self, name: str, parameter: nn.Parameter, muon: bool, compute: torch.dtype) -> None:
         self.name = name
         self.parameter = parameter
-        self.low_precision = parameter.dtype in (torch.bfloat16, torch.float16)
+        self.low_precision = parameter.dtype in parallel.LOW_PRECISION
+        self.stores_master = compute in parallel.LOW_PRECISION
         self.master = parameter.detach().float() if self.low_precision else parameter.detach()
         self.grad32: Tensor | None = None
         moments = ("momentum",) if muon else ("exp_avg", "exp_avg_sq")
@@ -76,7 +78,7 @@ class Slot:
 
     def tensors(self) -> dict[str, Tensor]:
         """State by kind, as a checkpoint stores it."""
-        return {**({"master": self.master} if self.low_precision else {}), **self.moments}
+        return {**({"master": self.master} if self.stores_master else {}), **self.moments}
 
     def collect_gradient(self, parameter: Tensor) -> None:
         """Hook of backward: move the fresh low-precision gradient into the fp32 sum."""
@@ -107,7 +109,8 @@ class Optimizer:
         self.updates = 0
         self.non_finite: tuple[str, ...] = ()
         trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self.slots = [Slot(name, p, self._takes_muon(name, p)) for name, p in trained]
+        compute = getattr(model, "dtype", None)
+        self.slots = [Slot(name, p, self._takes_muon(name, p), compute or p.dtype) for name, p in trained]
         if not self.slots:
             raise ValueError("the model has no parameter with requires_grad=True: nothing to optimize")
         for slot in self.slots:
@@ -203,7 +206,8 @@ class Optimizer:
             )
 
     def _muon(self, slots: list[Slot], grad_scale: float) -> None:
-        params, grads, (momentum,) = _columns(slots, "momentum")
+        columns = _columns(slots, "momentum", part=parallel.full)
+        params, grads, (momentum,) = columns
         muon_(
             params,
             grads,
@@ -213,9 +217,19 @@ class Optimizer:
             weight_decay=self.config.weight_decay,
             grad_scale=grad_scale,
         )
+        # Of sharded matrices the above were copies: orthogonalisation needs whole ones.
+        for slot, param, mean in zip([s for s in slots if s.grad is not None], params, momentum, strict=True):
+            if param is not slot.master:
+                parallel.assign(slot.master, param)
+                parallel.assign(slot.moments["momentum"], mean)
 
     def _non_finite(self) -> tuple[str, ...]:
-        bad = [s.name for s in self.slots if s.grad is not None and not torch.isfinite(s.grad).all()]
+        own = [
+            slot.name
+            for slot in self.slots
+            if slot.grad is not None and not torch.isfinite(parallel.local(slot.grad)).all()
+        ]
+        bad = dict.fromkeys(name for names in parallel.gather(own) for name in names)
         return tuple(bad) or ("the global norm, which overflows",)
 
 
@@ -242,17 +256,22 @@ def global_norm(tensors: list[Tensor]) -> float:
     """
     if not tensors:
         return 0.0
-    norms = torch.stack([torch.linalg.vector_norm(tensor).double() for tensor in tensors])
-    return float(torch.linalg.vector_norm(norms))
+    norms = torch.stack([torch.linalg.vector_norm(parallel.local(tensor)).double() for tensor in tensors])
+    norm = torch.linalg.vector_norm(norms)
+    if parallel.world_size() > 1:
+        norm = parallel.sum_over_shards(norm.square(), tensors).sqrt()
+    return float(norm)
 
 
-def _columns(slots: list[Slot], *moments: str) -> tuple[list[Tensor], list[Tensor], list[list[Tensor]]]:
-    """Masters, gradients and the named moments of the slots that have a gradient."""
+def _columns(
+    slots: list[Slot], *moments: str, part: Callable[[Tensor], Tensor] = parallel.local
+) -> tuple[list[Tensor], list[Tensor], list[list[Tensor]]]:
+    """Masters, gradients and the named moments of the slots that have a gradient; `part` of each."""
     ready = [(slot, slot.grad) for slot in slots if slot.grad is not None]
     return (
-        [slot.master for slot, _ in ready],
-        [grad for _, grad in ready if grad is not None],
-        [[slot.moments[moment] for slot, _ in ready] for moment in moments],
+        [part(slot.master) for slot, _ in ready],
+        [part(grad) for _, grad in ready if grad is not None],
+        [[part(slot.moments[moment]) for slot, _ in ready] for moment in moments],
     )
 
 

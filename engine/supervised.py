@@ -10,7 +10,7 @@ import torch
 
 from sprout.engine import parallel
 from sprout.engine.forest import Forest, Turn
-from sprout.engine.microbatch import split_turns
+from sprout.engine.microbatch import own_groups
 from sprout.engine.model import Decoder
 from sprout.engine.optimizer import Optimizer
 from sprout.kernels import selected_logprob
@@ -29,18 +29,18 @@ class SupervisedResult:
 def supervised_step(
     decoder: Decoder, optimizer: Optimizer, turns: Sequence[Turn], rows_per_micro_batch: int
 ) -> SupervisedResult:
-    """One optimizer step on the mean NLL of all masked action tokens of `turns` and of all ranks."""
+    """One optimizer step on the mean NLL of all masked action tokens of `turns`, the same on every rank."""
     weights = token_weights(turns)
     optimizer.zero_grad()
     loss, rows = 0.0, 0
-    for group in split_turns(turns, rows_per_micro_batch):
+    for group in own_groups(turns, rows_per_micro_batch):
         forest = Forest.pack([turns[i] for i in group], decoder.device)
-        weight = torch.cat([weights[i] for i in group]).to(decoder.device)
-        nll = supervised_nll(decoder, forest, weight)
+        nll = supervised_nll(decoder, forest, _weight(weights, group))
         nll.backward()
         loss += float(nll.detach())
         rows += forest.rows
     grad_norm = optimizer.step()
+    loss, rows = (sum(parts) for parts in zip(*parallel.gather((loss, rows)), strict=True))
     return SupervisedResult(loss, grad_norm, float(sum((w > 0).sum() for w in weights)), rows)
 
 
@@ -49,23 +49,25 @@ def supervised_loss(decoder: Decoder, turns: Sequence[Turn], rows_per_micro_batc
     """Mean NLL of held-out turns, without a gradient."""
     weights = token_weights(turns)
     loss = 0.0
-    for group in split_turns(turns, rows_per_micro_batch):
+    for group in own_groups(turns, rows_per_micro_batch):
         forest = Forest.pack([turns[i] for i in group], decoder.device)
-        loss += float(
-            supervised_nll(decoder, forest, torch.cat([weights[i] for i in group]).to(decoder.device))
-        )
-    return loss
+        loss += float(supervised_nll(decoder, forest, _weight(weights, group)))
+    return sum(parallel.gather(loss))
 
 
 def supervised_nll(decoder: Decoder, forest: Forest, weight: torch.Tensor) -> torch.Tensor:
     """Weighted negative log-prob of the forest's pairs; weight [M] already holds mask and normalisation."""
     hidden, _ = decoder(forest)
     logprob, _ = selected_logprob(hidden, decoder.head_weight, forest.student_row, forest.target)
-    return -(weight * logprob).sum()
+    return -(weight.to(logprob.device) * logprob).sum()
 
 
 def token_weights(turns: Sequence[Turn]) -> list[torch.Tensor]:
-    """Per-turn mask divided by the number of masked tokens of all turns and ranks; 0 if there are none."""
+    """Per-turn mask divided by the number of masked tokens of all turns; 0 if there are none."""
     masks = [np.ones(len(t.action), np.float32) if t.mask is None else t.mask for t in turns]
-    total = parallel.all_reduce_sum(torch.tensor(float(sum(m.sum() for m in masks))))
-    return [torch.from_numpy(m / max(float(total), 1.0)).float() for m in masks]
+    total = float(sum(m.sum() for m in masks))
+    return [torch.from_numpy(m / max(total, 1.0)).float() for m in masks]
+
+
+def _weight(weights: Sequence[torch.Tensor], group: Sequence[int]) -> torch.Tensor:
+    return torch.cat([weights[i] for i in group]) if group else torch.zeros(0)

@@ -1,7 +1,8 @@
 """The policy update: outcome RL plus gated distillation on turns, micro-batched, globally normalised.
 
-Every loss component is divided by its own token count over the whole optimizer step (all micro-batches, all
-ranks), so the gradient does not depend on how the turns were split.
+Every loss component is divided by its own token count over the whole optimizer step, so the gradient does not
+depend on how the turns were split. Every rank is given all turns and computes its share of the micro-batches;
+gradients are summed where they are sharded, scores and statistics are gathered.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,13 +20,14 @@ from sprout.engine import parallel
 from sprout.engine.dual import PairLogprobs, pair_logprobs
 from sprout.engine.flops import pair_flops
 from sprout.engine.forest import Floats, Forest, ForestStats, Turn
-from sprout.engine.microbatch import split_turns
+from sprout.engine.microbatch import own_groups, split_turns
 from sprout.engine.model import Decoder
 from sprout.engine.optimizer import Optimizer
 from sprout.engine.shaping import AdvantageShaping
 from sprout.kernels import PolicyLossCoefficients, PolicyLossTerms, policy_loss
 
 Aggregation = Literal["token_mean_global", "token_mean_microbatch", "sequence_mean"]
+Item = TypeVar("Item")
 COMPONENTS = ("pg", "kl", "entropy", "opd", "skill_kl")
 
 
@@ -82,16 +84,18 @@ def policy_update(
         if settings.opd_baseline == "mean":
             coefficients = replace(coefficients, opd_center=mean_gate(turns, coefficients.beta))
     step = _Step(decoder, replace(settings, coefficients=coefficients))
-    result = UpdateResult(scores=[None] * len(turns))  # type: ignore[list-item]
+    scores: dict[int, TurnScores] = {}
+    result = UpdateResult()
     norms: list[float] = []
     for part in np.array_split(np.arange(len(turns)), settings.optimizer_steps):
         indices = part.tolist()
         optimizer.zero_grad()
-        step.accumulate([turns[i] for i in indices], indices, result)
+        step.accumulate([turns[i] for i in indices], indices, scores)
         norms.append(optimizer.step())
         if not math.isfinite(norms[-1]):
             result.skipped_turns += indices
-    result.metrics |= step.metrics(settings.optimizer_steps)
+    result.scores = _in_order(scores, len(turns))
+    result.metrics |= step.gathered().metrics(settings.optimizer_steps)
     result.metrics["actor/grad_norm"] = float(np.mean(norms))
     result.metrics["actor/skipped_steps"] = float(sum(not math.isfinite(n) for n in norms))
     return result
@@ -102,15 +106,15 @@ def score_turns(
     decoder: Decoder, turns: Sequence[Turn], *, temperature: float, rows_per_micro_batch: int
 ) -> list[tuple[Floats, Floats | None]]:
     """Student and teacher log-probs of every turn under `decoder`, without training: paired re-scoring."""
-    scores: list[tuple[Floats, Floats | None]] = [None] * len(turns)  # type: ignore[list-item]
-    for group in split_turns(turns, rows_per_micro_batch):
+    scores: dict[int, tuple[Floats, Floats | None]] = {}
+    for group in own_groups(turns, rows_per_micro_batch):
         forest = Forest.pack([turns[i] for i in group], decoder.device)
         pair = pair_logprobs(decoder, forest, temperature=temperature)
         student = _by_turn(pair.student, turns, group)
         teacher = _by_turn(pair.teacher, turns, group) if pair.teacher is not None else [None] * len(group)
         for i, l_theta, l_skill in zip(group, student, teacher, strict=True):
             scores[i] = (l_theta, l_skill if turns[i].teacher_context is not None else None)
-    return scores
+    return _in_order(scores, len(turns))
 
 
 def with_snapshot_scores(decoder: Decoder, turns: Sequence[Turn], settings: UpdateSettings) -> list[Turn]:
@@ -136,18 +140,16 @@ def with_reference_scores(
 
 
 def mean_gate(turns: Sequence[Turn], beta: float) -> float:
-    """Mean of g over all distilled tokens of all ranks, from snapshot log-probs (`opd_baseline: mean`)."""
-    total = torch.zeros(2, dtype=torch.float64)
+    """Mean of g over all distilled tokens, from snapshot log-probs (`opd_baseline: mean`)."""
+    total, tokens = 0.0, 0.0
     for turn in turns:
         if turn.skill_logprob is None or turn.old_logprob is None:
             continue
         on = torch.from_numpy(_opd_mask(turn)) > 0
         delta = torch.from_numpy(turn.skill_logprob - turn.old_logprob)[on].double()
-        total += torch.tensor(
-            [float(torch.sigmoid(beta * delta).sum()), float(on.sum())], dtype=torch.float64
-        )
-    gate, tokens = parallel.all_reduce_sum(total).tolist()
-    return gate / max(tokens, 1.0)
+        total += float(torch.sigmoid(beta * delta).sum())
+        tokens += float(on.sum())
+    return total / max(tokens, 1.0)
 
 
 @dataclass(frozen=True)
@@ -179,8 +181,8 @@ class _Columns:
             skill = torch.where(pair.teacher.isnan(), skill, pair.teacher)
         return _Columns(
             advantage=_filled(turns, "advantage", 0.0).to(device),
-            rl_weight=torch.cat(rl_weight).to(device),
-            opd_weight=torch.cat(opd_weight).to(device),
+            rl_weight=_concatenated(rl_weight).to(device),
+            opd_weight=_concatenated(opd_weight).to(device),
             old_logprob=_all_or_none(turns, "old_logprob", device),
             ref_logprob=_all_or_none(turns, "ref_logprob", device),
             skill_logprob=skill,
@@ -198,13 +200,15 @@ class _Step:
         self.forest_stats: list[ForestStats] = []
         self.flops = 0.0
 
-    def accumulate(self, turns: Sequence[Turn], indices: Sequence[int], result: UpdateResult) -> None:
-        """Backward through all `turns`; `indices` say where their scores belong in `result`."""
+    def accumulate(
+        self, turns: Sequence[Turn], indices: Sequence[int], scores: dict[int, TurnScores]
+    ) -> None:
+        """Backward through this rank's share of `turns`; `indices` are the keys of their `scores`."""
         groups = split_turns(turns, self.settings.rows_per_micro_batch)
         aggregation = self.settings.loss_aggregation
         rl_weight = _normalise([torch.from_numpy(_rl_mask(t)).double() for t in turns], groups, aggregation)
         opd_weight = _normalise([torch.from_numpy(_opd_mask(t)).double() for t in turns], groups, aggregation)
-        for group in groups:
+        for group in own_groups(turns, self.settings.rows_per_micro_batch):
             batch = [turns[i] for i in group]
             forest = Forest.pack(batch, self.decoder.device)
             pair = pair_logprobs(
@@ -224,8 +228,8 @@ class _Step:
             )
             loss.backward()
             self._record(forest, pair, columns, terms)
-            for i, scores in zip(group, _turn_scores(batch, pair, columns, terms), strict=True):
-                result.scores[indices[i]] = scores
+            for i, score in zip(group, _turn_scores(batch, pair, columns, terms), strict=True):
+                scores[indices[i]] = score
 
     def _record(self, forest: Forest, pair: PairLogprobs, columns: _Columns, terms: PolicyLossTerms) -> None:
         self.forest_stats.append(forest.stats())
@@ -246,6 +250,18 @@ class _Step:
             samples["entropy"] = pair.entropy.detach()[on]
         for name, values in samples.items():
             self.samples.setdefault(name, []).append(values)
+
+    def gathered(self) -> _Step:
+        """The statistics of all ranks together."""
+        own = {name: [torch.cat(values).cpu()] for name, values in self.samples.items()}
+        total = _Step(self.decoder, self.settings)
+        for sums, samples, stats, flops in parallel.gather((self.sums, own, self.forest_stats, self.flops)):
+            total.sums = {name: total.sums[name] + value for name, value in sums.items()}
+            for name, values in samples.items():
+                total.samples.setdefault(name, []).extend(values)
+            total.forest_stats += stats
+            total.flops += flops
+        return total
 
     def metrics(self, steps: int) -> dict[str, float]:
         """Means over the update under the field's names; components are means over its optimizer steps."""
@@ -281,16 +297,25 @@ class _Step:
 def _normalise(masks: list[Tensor], groups: list[list[int]], aggregation: Aggregation) -> list[Tensor]:
     if aggregation == "token_mean_microbatch":
         weights = list(masks)
-        micro_batches = float(parallel.all_reduce_sum(torch.tensor(float(len(groups)))))
         for group in groups:
-            count = max(float(sum(masks[i].sum() for i in group)), 1.0) * micro_batches
+            count = max(float(sum(masks[i].sum() for i in group)), 1.0) * len(groups)
             for i in group:
                 weights[i] = masks[i] / count
         return weights
     if aggregation == "sequence_mean":
         masks = [m / m.sum().clamp(min=1.0) for m in masks]
-    total = parallel.all_reduce_sum(torch.tensor(float(sum(m.sum() for m in masks)), dtype=torch.float64))
-    return [m / max(float(total), 1e-30) for m in masks]
+    total = float(sum(m.sum() for m in masks))
+    return [m / max(total, 1e-30) for m in masks]
+
+
+def _concatenated(parts: Sequence[Tensor]) -> Tensor:
+    return torch.cat([*parts]) if parts else torch.zeros(0)
+
+
+def _in_order(values: dict[int, Item], count: int) -> list[Item]:
+    """The values of all ranks for items 0 to count - 1."""
+    found = {index: value for own in parallel.gather(values) for index, value in own.items()}
+    return [found[index] for index in range(count)]
 
 
 def _rl_mask(turn: Turn) -> Floats:
@@ -311,13 +336,13 @@ def _filled(turns: Sequence[Turn], name: str, missing: float) -> Tensor:
         np.full(len(t.action), missing, np.float32) if v is None else v
         for t, v in zip(turns, values, strict=True)
     ]
-    return torch.from_numpy(np.concatenate(filled).astype(np.float32))
+    return torch.from_numpy(np.concatenate([np.zeros(0), *filled]).astype(np.float32))
 
 
 def _all_or_none(turns: Sequence[Turn], name: str, device: torch.device) -> Tensor | None:
     """One per-token field of all turns, [M]; None when no turn has it, ValueError when only some have."""
     absent = sum(getattr(t, name) is None for t in turns)
-    if absent == len(turns):
+    if turns and absent == len(turns):
         return None
     if absent:
         raise ValueError(

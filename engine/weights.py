@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sprout.engine import parallel
 from sprout.engine.files import fresh_folder, swap_folder
 from sprout.engine.model import Decoder, ModelConfig, RopeTable
 
@@ -105,21 +106,26 @@ def save_model(decoder: Decoder, folder: str | Path, tokenizer_folder: str | Pat
     """Write `decoder` as a model folder that transformers loads; an older model folder there is replaced.
 
     tokenizer_folder: model folder whose tokenizer files (and generation_config.json, if any) are copied.
-    The folder appears whole or not at all. Raises FileExistsError rather than replace something else.
+    The folder appears whole or not at all; every rank must call it. Raises FileExistsError rather than
+    replace something else.
     """
     folder = Path(folder)
     if folder.exists() and any(folder.iterdir()) and not (folder / "config.json").is_file():
         raise FileExistsError(f"{folder} holds something that is not a model: choose another folder")
+    tensors = _collected(decoder)
+    if not parallel.is_main():
+        return parallel.barrier()
     temporary = fresh_folder(folder)
     try:
         _write_configs(decoder, temporary)
-        _write_weights(decoder, temporary)
+        _write_weights(tensors, temporary)
         if tokenizer_folder is not None:
             copy_tokenizer(Path(tokenizer_folder), temporary)
         previous = swap_folder(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     shutil.rmtree(previous, ignore_errors=True)
+    parallel.barrier()
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
@@ -146,7 +152,7 @@ def cut_shards(tensors: Mapping[str, Tensor], max_bytes: int) -> list[list[str]]
 
 def weight_bytes(decoder: Decoder) -> int:
     """Size of the decoder's weights on disk."""
-    return sum(p.numel() * p.element_size() for p in decoder.parameters())
+    return sum(p.numel() * decoder.dtype.itemsize for p in decoder.parameters())
 
 
 def _config(folder: Path) -> ModelConfig:
@@ -199,7 +205,7 @@ def _fill(parameter: Tensor, stored: Tensor, name: str, file: Path) -> None:
         )
     if not stored.dtype.is_floating_point:
         raise ValueError(f"{file}: {name} is stored as {stored.dtype}: use an unquantized checkpoint")
-    parameter.copy_(stored)
+    parallel.assign(parameter, stored)
 
 
 def _check_surplus(decoder: Decoder, name: str, stored: Any, file: Path) -> None:
@@ -257,8 +263,16 @@ def _write_configs(decoder: Decoder, folder: Path) -> None:
     GenerationConfig.from_model_config(config).save_pretrained(folder)
 
 
-def _write_weights(decoder: Decoder, folder: Path) -> None:
-    tensors = {name: p.detach() for name, p in decoder.named_parameters()}
+def _collected(decoder: Decoder) -> dict[str, Tensor]:
+    """All weights in the precision they are computed with; the tensors of other ranks than 0 are empty."""
+    collected = {}
+    for name, parameter in decoder.named_parameters():
+        tensor = parallel.full(parameter.detach()).to(decoder.dtype)
+        collected[name] = tensor.cpu() if parallel.is_main() else tensor.new_empty(0)
+    return collected
+
+
+def _write_weights(tensors: Mapping[str, Tensor], folder: Path) -> None:
     shards = cut_shards(tensors, MAX_SHARD_BYTES)
     if len(shards) == 1:
         _write_shard(tensors, folder / SINGLE_FILE)
@@ -268,13 +282,14 @@ def _write_weights(decoder: Decoder, folder: Path) -> None:
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         _write_shard({name: tensors[name] for name in names}, folder / file)
         weight_map.update(dict.fromkeys(names, file))
-    index = {"metadata": {"total_size": weight_bytes(decoder)}, "weight_map": weight_map}
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
 
 
 def _write_shard(tensors: Mapping[str, Tensor], file: Path) -> None:
-    on_cpu = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(on_cpu, file, metadata={"format": "pt"})
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    save_file(contiguous, file, metadata={"format": "pt"})
     # safetensors makes the file readable by its owner only, whatever the umask says.
     file.chmod((file.parent / "config.json").stat().st_mode)
 

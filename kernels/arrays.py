@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor, bfloat16, uint16
 
 
@@ -12,6 +13,12 @@ def array(x: Tensor) -> Any:
     """
     x = (x if x.stride(-1) == 1 else x.contiguous()).detach()
     return (x.view(uint16) if x.dtype == bfloat16 else x).numpy()
+
+
+def parameter(x: Tensor) -> Any:
+    """Like `array`, for a model's own tensors: `numpy()` would forbid FSDP to free their memory."""
+    x = (x if x.stride(-1) == 1 else x.contiguous()).detach()
+    return np.from_dlpack(x.view(uint16) if x.dtype == bfloat16 else x)  # type: ignore[arg-type]
 
 
 def rows(x: Tensor) -> Any:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from sprout.kernels import _native
-from sprout.kernels.arrays import array, rows
+from sprout.kernels.arrays import array, parameter, rows
 
 # Rows whose weight gradients are summed one after the other, before the sums are added up.
 SHARE = 128
@@ -37,7 +37,7 @@ class _RMSNorm(torch.autograd.Function):
         _native.rms_norm_backward(
             rows(grad),
             rows(x),
-            array(weight),
+            parameter(weight),
             array(inverse_rms),
             rows(grad_x),
             rows(shares),
@@ -52,6 +52,6 @@ def _forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     matrix = rows(x)
     inverse_rms = torch.empty(len(matrix))
     _native.rms_norm_forward(
-        matrix, array(weight), eps, rows(out), array(inverse_rms), torch.get_num_threads()
+        matrix, parameter(weight), eps, rows(out), array(inverse_rms), torch.get_num_threads()
     )
     return out, inverse_rms
