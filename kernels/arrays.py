@@ -18,7 +18,7 @@ def array(x: Tensor) -> Any:
 def parameter(x: Tensor) -> Any:
     """Like `array`, for a model's own tensors: `numpy()` would forbid FSDP to free their memory."""
     x = (x if x.stride(-1) == 1 else x.contiguous()).detach()
-    return np.from_dlpack(x.view(uint16) if x.dtype == bfloat16 else x)  # type: ignore[arg-type]
+    return np.from_dlpack(x.view(uint16) if x.dtype == bfloat16 else x)
 
 
 def rows(x: Tensor) -> Any:

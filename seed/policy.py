@@ -75,6 +75,11 @@ def load_policy(path: str | Path, config: Config) -> Policy:
     """
     folder = model_folder(path)
     device = parallel.initialize(None if config.model.device == "auto" else config.model.device)
+    if parallel.world_size() > 1:
+        raise ValueError(
+            f"started as {parallel.world_size()} ranks: the stages do not deal episodes to ranks yet, "
+            "only the engine's updates do; start one process"
+        )
     decoder = load_model(folder, device, getattr(torch, config.model.dtype))
     longest, limit = config.rollout.max_context_tokens, decoder.config.max_position
     if longest > limit:
