@@ -61,13 +61,6 @@ def is_main() -> bool:
     return rank() == 0
 
 
-def all_reduce_sum(tensor: Tensor) -> Tensor:
-    """Sum `tensor` over all ranks, in place, and return it. Every rank must call it, with the same shape."""
-    if dist.is_initialized():
-        dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
-    return tensor
-
-
 def barrier() -> None:
     """Wait until every rank has come here."""
     if dist.is_initialized():
