@@ -4,6 +4,7 @@
     sprout run quickstart train.updates=20   any setting can be overridden
     sprout run quickstart --dry-run          the resolved configuration and the plan
     sprout run quickstart --resume           go on after an interruption; --resume=step-000040: from there
+    sprout compare quickstart --methods seed,grpo --seeds 0,1,2      methods x seeds, with intervals
     sprout rescore FILE FOLDER model.path=MODEL   score stored trajectories with and without skills
     sprout collect | annotate | sft | train | eval | base RECIPE     one stage of it
 
@@ -90,9 +91,9 @@ STAGE_HELP = {
     "sft": "Stage 1: teach the base to write such skills.",
     "material": "Measure what Stage 2 can build on: do skills help, are they right?",
     "train": "Stage 2: outcome RL with gated distillation from the policy's own skills.",
-    "compare": "Train the methods that `compare` lists from the same Stage 1.",
 }
-RESUMABLE = ("run", *STAGE_HELP)
+RESUMABLE = ("run", *STAGE_HELP)  # with --resume
+GO_ON = ("compare", "rescore")  # by themselves
 for _name, _text in STAGE_HELP.items():
     _stage_command(_name, _text)
 
@@ -112,6 +113,25 @@ def evaluate(
     from sprout.seed.stages.report import evaluate_model
 
     typer.echo(evaluate_model(load_config(recipe, overrides or ()), model, panel))
+
+
+@app.command()
+def compare(
+    recipe: Recipe,
+    overrides: Overrides = None,
+    methods: Annotated[str, typer.Option(help="comma-separated; the others are paired with the first")] = (
+        "seed,grpo,null-skill,shuffled-skill"
+    ),
+    seeds: Annotated[str, typer.Option(help="comma-separated run seeds")] = "0,1,2",
+    debug: Debug = False,
+) -> None:
+    """Train methods x seeds on a recipe, and print and plot what they reach; the same command goes on."""
+    from rich.console import Console
+
+    from sprout.seed.comparison import compare as compare_
+
+    names = [name.strip() for name in methods.split(",")]
+    compare_(_config(recipe, overrides, None), names, _numbers("--seeds", seeds), Console())
 
 
 @app.command()
@@ -197,8 +217,8 @@ def execute(given: list[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except Interrupted:
-        again = shlex.join(given) if given[0] == "rescore" else _resumed(given)
-        goes_on = given[0] in (*RESUMABLE, "rescore")
+        again = shlex.join(given) if given[0] in GO_ON else _resumed(given)
+        goes_on = given[0] in (*RESUMABLE, *GO_ON)
         _print("interrupted" + (f"; go on with: sprout {again}" if goes_on else ""))
         return INTERRUPTED
     except MENDABLE as error:
@@ -240,6 +260,13 @@ def _config(recipe: str, overrides: list[str] | None, resume: str | None) -> Con
 
 def _resumed(arguments: list[str]) -> str:
     return shlex.join([*(a for a in arguments if not a.startswith("--resume")), "--resume"])
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option}: {text!r} is not a comma-separated list of whole numbers") from None
 
 
 def _one_line(error: BaseException) -> str:

@@ -57,6 +57,8 @@ class Player:
         self.policy, self.config, self.console = policy, config, console
         self.environment = environment_class(config.env.name)
         self.generator = policy.generator(config)
+        if "static" in (config.analyzer.kind, config.train.skill, config.eval.skill):
+            self._static()  # so that a missing file is said now, not after hours
         self._sample: Any = make_env(config.env.name, **config.env.options)  # for questions about tasks
         self._rollouts = Rollouts(
             self.generator, policy.chat, lambda: self.environment(**config.env.options), config

@@ -107,7 +107,10 @@ class AnalyzerSection(Section):
         default=None, description="prompt and answer of kind policy; None: rollout.max_context_tokens"
     )
     terminal_observation: bool = Field(default=True, description="show what the last action led to")
-    static_path: str | None = Field(default=None, description="YAML or JSON: family or `default` -> skill")
+    static_path: str | None = Field(
+        default=None,
+        description="YAML or JSON: family or `default` -> skill; None: the environment's static_skills",
+    )
     base_url: str | None = Field(default=None, description="OpenAI-compatible server")
     model: str | None = Field(default=None, description="model name on that server")
     concurrency: Count = 8
@@ -203,7 +206,7 @@ class TrainSection(Section):
     max_wall_s: Positive | None = Field(default=None, description="stop cleanly after this many seconds")
     activation_checkpointing: bool = False
     skill: Literal["none", "static"] = Field(
-        default="none", description="skill in the prompt while training; static: from analyzer.static_path"
+        default="none", description="skill in the prompt while training; static: see analyzer.static_path"
     )
 
 
@@ -268,12 +271,6 @@ class Config(Section):
             "train.turns_per_optimizer_step: the number of steps is not known beforehand; set "
             "train.schedule=constant":
                 train.turns_per_optimizer_step is not None and train.schedule != "constant",
-            "analyzer.static_path: analyzer.kind = static needs a file of skills":
-                analyzer.kind == "static" and analyzer.static_path is None,
-            "train.skill: static needs analyzer.static_path":
-                train.skill == "static" and analyzer.static_path is None,
-            "eval.skill: static needs analyzer.static_path":
-                self.eval.skill == "static" and analyzer.static_path is None,
             "analyzer.base_url: an OpenAI analyzer needs analyzer.base_url and analyzer.model":
                 "openai" in (analyzer.kind, analyzer.stage1) and None in (analyzer.base_url, analyzer.model),
             "objective.lambda_opd: above 0 needs skills; set analyzer.kind or objective.name = grpo":

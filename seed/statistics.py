@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,22 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959963984540054) -
     centre = (rate + share / 2) / (1 + share)
     half = z / (1 + share) * math.sqrt(rate * (1 - rate) / trials + share / (4 * trials))
     return max(0.0, centre - half), min(1.0, centre + half)
+
+
+# 97.5 % quantiles of Student's t by degrees of freedom, 1 to 10
+_STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+
+
+def mean_interval(values: Sequence[float]) -> dict[str, Any]:
+    """{"mean", "ci95": [low, high]} of independent values by Student's t; ci95 is None for fewer than two."""
+    count, mean = len(values), float(np.mean(values))
+    if count < 2:
+        return {"mean": mean, "ci95": None}
+    freedom = count - 1
+    # beyond the table, the first terms of the quantile's expansion about the normal one
+    quantile = _STUDENT_T[freedom - 1] if freedom <= 10 else 1.95996 + 2.3723 / freedom + 2.8225 / freedom**2
+    half = quantile * float(np.std(values, ddof=1)) / math.sqrt(count)
+    return {"mean": mean, "ci95": [mean - half, mean + half]}
 
 
 def episode_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:

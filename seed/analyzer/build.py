@@ -25,8 +25,7 @@ def build_analyzer(
     if kind == "scripted":
         return ScriptedAnalyzer(environment, chat, terminal_observation=section.terminal_observation)
     if kind == "static":
-        assert section.static_path is not None, "the configuration asks for it"
-        return StaticAnalyzer(section.static_path, chat)
+        return StaticAnalyzer(section.static_path, chat, environment)
     if kind == "policy":
         return PolicyAnalyzer(
             generator,

@@ -48,14 +48,17 @@ class ScriptedAnalyzer:
 
 
 class StaticAnalyzer:
-    """Gives every trajectory its family's skill, or the one named `default`, from a YAML or JSON file."""
+    """Gives every trajectory its family's skill, or the one named `default`.
+
+    From a YAML or JSON file or, without one, from what the environment class brings as `static_skills`.
+    """
 
     name = "static"
 
-    def __init__(self, path: str | Path, chat: ChatFormat) -> None:
+    def __init__(self, path: str | Path | None, chat: ChatFormat, environment: Any = None) -> None:
         self._chat = chat
-        self._path = Path(path)
-        self._skills = _read_skills(self._path)
+        self._source = path or f"{getattr(environment, '__name__', environment)}.static_skills"
+        self._skills = _own_skills(environment) if path is None else _read_skills(Path(path))
 
     def analyze(self, trajectories: list[Trajectory]) -> list[Skill]:
         """One skill per trajectory. Raises ValueError for a family without a skill and no default."""
@@ -65,8 +68,15 @@ class StaticAnalyzer:
         """The skill of a task family."""
         text = self._skills.get(family, self._skills.get("default"))
         if text is None:
-            raise ValueError(f"{self._path}: no skill for family {family!r} and no `default`")
+            raise ValueError(f"{self._source}: no skill for family {family!r} and no `default`")
         return Skill(text=text, analyzer=self.name, raw=text, tokens=len(self._chat.encode(text)))
+
+
+def _own_skills(environment: Any) -> Mapping[str, str]:
+    skills: Mapping[str, str] | None = getattr(environment, "static_skills", None)
+    if skills is None:
+        raise ValueError(f"{environment} brings no static_skills; set analyzer.static_path to a file")
+    return skills
 
 
 def _read_skills(path: Path) -> dict[str, str]:

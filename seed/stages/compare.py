@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 
 from sprout.seed.config import config_from, with_method
+from sprout.seed.methods import method_patch
 from sprout.seed.run import Result, Run, open_run, perform
+from sprout.seed.run_dir import differing_keys
 from sprout.seed.schema import Config
 from sprout.seed.stages.train import Training
 
@@ -25,7 +27,17 @@ def run_stage(run: Run) -> Result:
 
 
 def method_config(config: Config, method: str) -> Config:
-    """The same run under another method, which compares with nothing itself."""
+    """The same run under another method, which compares with nothing itself.
+
+    Raises ValueError if a field that this run's own method set would stay with the other.
+    """
+    kept = set(method_patch(config.objective.name)) - set(method_patch(method))
+    for key in differing_keys(Config(), config):
+        if key in kept:
+            raise ValueError(
+                f"compare: {method} would keep {key} from {config.objective.name}; make {method} the run's "
+                f"objective.name and compare it with {config.objective.name}"
+            )
     values = with_method(config, method).model_dump()
     values["compare"] = ()
     values["run"]["resume"] = bool(config.run.resume)

@@ -1,6 +1,7 @@
 """Analyzers: prompts that are never cut, answers that parse or do not, skills from rules and files."""
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -133,6 +134,15 @@ def test_static_analyzer_reads_skills_by_family(chat, tmp_path, played):
         StaticAnalyzer(path, chat)
     with pytest.raises(FileNotFoundError, match="static_path"):
         StaticAnalyzer(tmp_path / "none.yaml", chat)
+
+
+def test_static_analyzer_without_a_file_takes_the_environments_own_skills(chat, played):
+    class Env:
+        static_skills: ClassVar = {"default": "look here"}
+
+    assert StaticAnalyzer(None, chat, Env).skill("heat").text == "look here"
+    with pytest.raises(ValueError, match=r"brings no static_skills; set analyzer.static_path"):
+        StaticAnalyzer(None, chat, object)
 
 
 def test_repeat_rate_sees_loops():

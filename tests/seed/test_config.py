@@ -33,7 +33,6 @@ def test_yaml_round_trip():
         ("rollout.max_context_tokens=8", ["rollout.max_response_tokens", "no room"]),
         ("rollout.skill_template=hint", ["rollout.skill_template", "{skill}"]),
         ("analyzer.kind=none", ["objective.lambda_opd", "needs skills"]),
-        ("analyzer.kind=static", ["analyzer.static_path"]),
         ("objective.name=sedd", ["objective.name", "no method 'sedd'", "grpo"]),
         ("objective.skill_source=null", ["objective.skill_source", "objective.name = seed", "'own'"]),
         ("train.optimizer_steps_per_update=1000", ["train.optimizer_steps_per_update", "128 rollouts"]),
@@ -77,7 +76,7 @@ def test_missing_and_malformed_recipes(tmp_path):
 
 
 def test_a_method_changes_only_its_own_fields():
-    seed = load_config(None, ["objective.lambda_opd=0.3", "analyzer.static_path=skills.yaml"])
+    seed = load_config(None, ["objective.lambda_opd=0.3"])
     for name, patch in METHODS.items():
         other = with_method(seed, name)
         assert other.objective.name == name

@@ -33,6 +33,7 @@ class HouseholdEnv(gymnasium.Env[str, str]):
     max_turns: int = MAX_TURNS
     system_prompt: ClassVar[str] = text.SYSTEM_PROMPT
     analyzer_instructions: ClassVar[dict[str, str]] = text.ANALYZER_INSTRUCTIONS
+    static_skills: ClassVar[dict[str, str]] = skills.STATIC_SKILLS
     scripted_analyzer = staticmethod(analyze)
 
     def __init__(

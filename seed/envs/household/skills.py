@@ -15,6 +15,7 @@ NULL_SKILL = "no advice this time ."
 GO_FIRST = "go there first ."
 STOP_REPEATING = "do not repeat a failed command ."
 SEARCH_ON = "search other places first ."
+STATIC_SKILLS = {"default": f"{STOP_REPEATING} {SEARCH_ON}"}  # all that holds in every room
 CAUTIONS = (GO_FIRST, STOP_REPEATING, SEARCH_ON)
 
 _NAME = r"[a-z]+ \d+"
