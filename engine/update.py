@@ -53,10 +53,14 @@ class UpdateSettings:
 
 @dataclass(frozen=True)
 class TurnScores:
-    """What an update saw of one turn; arrays are [len(action)], teacher values None without a teacher."""
+    """What an update saw of one turn; arrays are [len(action)], teacher values None without a teacher.
+
+    advantage   as the loss used it, after `AdvantageShaping`
+    """
 
     logprob: Floats
     ratio: Floats
+    advantage: Floats
     skill_logprob: Floats | None = None
     delta: Floats | None = None
     gate: Floats | None = None
@@ -215,10 +219,11 @@ class _Step:
                 self.decoder, forest, temperature=self.settings.temperature, with_entropy=True
             )
             columns = _Columns.of(batch, pair, [rl_weight[i] for i in group], [opd_weight[i] for i in group])
+            advantage = columns.shaped_advantage(self.settings.shaping, pair.student)
             loss, terms = policy_loss(
                 pair.student,
                 old_logprob=columns.old_logprob,
-                advantage=columns.shaped_advantage(self.settings.shaping, pair.student),
+                advantage=advantage,
                 ref_logprob=columns.ref_logprob,
                 skill_logprob=columns.skill_logprob,
                 entropy=pair.entropy,
@@ -228,7 +233,7 @@ class _Step:
             )
             loss.backward()
             self._record(forest, pair, columns, terms)
-            for i, score in zip(group, _turn_scores(batch, pair, columns, terms), strict=True):
+            for i, score in zip(group, _turn_scores(batch, pair, columns, advantage, terms), strict=True):
                 scores[indices[i]] = score
 
     def _record(self, forest: Forest, pair: PairLogprobs, columns: _Columns, terms: PolicyLossTerms) -> None:
@@ -357,16 +362,15 @@ def _by_turn(values: Tensor, turns: Sequence[Turn], group: Sequence[int]) -> lis
 
 
 def _turn_scores(
-    batch: Sequence[Turn], pair: PairLogprobs, columns: _Columns, terms: PolicyLossTerms
+    batch: Sequence[Turn], pair: PairLogprobs, columns: _Columns, advantage: Tensor, terms: PolicyLossTerms
 ) -> list[TurnScores]:
     everything = range(len(batch))
-    logprob = _by_turn(pair.student, batch, everything)
-    ratio = _by_turn(terms.ratio, batch, everything)
+    own = [_by_turn(x, batch, everything) for x in (pair.student, terms.ratio, advantage)]
     teacher = [_by_turn(x, batch, everything) for x in (columns.skill_logprob, terms.delta, terms.gate)]
     return [
-        TurnScores(l_theta, r, *(t if taught else (None, None, None)))
-        for l_theta, r, t, taught in zip(
-            logprob, ratio, zip(*teacher, strict=True), map(_has_teacher, batch), strict=True
+        TurnScores(*o, *(t if taught else (None, None, None)))
+        for o, t, taught in zip(
+            zip(*own, strict=True), zip(*teacher, strict=True), map(_has_teacher, batch), strict=True
         )
     ]
 

@@ -6,6 +6,7 @@
     stage1/sft/, base/       checkpoints and metrics of the two supervised stages
     checkpoints/sft/model/   the Stage-1 model: start of Stage 2 and reference of its KL term
     checkpoints/step-000040/ Stage 2; metrics.jsonl, trajectories/000041.jsonl, evals/000040.json beside it
+    scores/000040.jsonl      every train.scores_every updates: what the update saw of each token
     compare/METHOD/          the same run under another method, a run folder of its own
     stages/STAGE.json        whether the stage is finished, and what came out
     summary.json
@@ -69,6 +70,10 @@ class RunDir:
         """Rollouts that update number `update` (the first is 1) trains on."""
         return self.root / "trajectories" / f"{update:06d}.jsonl"
 
+    def scores(self, update: int) -> Path:
+        """Per-token scores of the rollouts that update number `update` trained on."""
+        return self.root / "scores" / f"{update:06d}.jsonl"
+
     def evaluation(self, updates: int) -> Path:
         """Evaluation of the policy after `updates` updates."""
         return self.root / "evals" / f"{updates:06d}.json"
@@ -107,8 +112,8 @@ class RunDir:
         return read_json(self._marker(stage))
 
     def drop_after(self, updates: int) -> None:
-        """Remove trajectories and evaluations of later updates than `updates`, and half-written ones."""
-        for folder in ("trajectories", "evals"):
+        """Remove what later updates than `updates` have written, and half-written files."""
+        for folder in ("trajectories", "scores", "evals"):
             for unfinished in (self.root / folder).glob(".tmp-*"):
                 unfinished.unlink()
             for file in (self.root / folder).glob("[0-9]*"):

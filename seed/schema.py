@@ -205,6 +205,11 @@ class TrainSection(Section):
     keep_last: Count = 2
     max_wall_s: Positive | None = Field(default=None, description="stop cleanly after this many seconds")
     activation_checkpointing: bool = False
+    scores_every: CountOrZero = Field(
+        default=10,
+        description="updates between those whose per-token scores are kept for `sprout report`; the "
+        "first and the last are kept too; 0: none",
+    )
     skill: Literal["none", "static"] = Field(
         default="none", description="skill in the prompt while training; static: see analyzer.static_path"
     )

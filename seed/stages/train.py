@@ -24,6 +24,7 @@ from sprout.seed.policy import load_policy
 from sprout.seed.run import Result, Run
 from sprout.seed.run_dir import write_json
 from sprout.seed.schema import TrainSection
+from sprout.seed.scores import write_scores
 from sprout.seed.stages.alarms import Alarms
 from sprout.seed.stages.update import Outcome, Updater
 from sprout.seed.trajectory import write_trajectories
@@ -146,9 +147,16 @@ class Training:
         if outcome.skipped:
             outcome.metrics["actor/non_finite"] = outcome.non_finite
         self.ended_by = self._limit()
+        self._keep_scores(outcome)
         if self.ended_by or (every and counters.updates % every == 0):
             outcome.metrics |= self._evaluate()
         return outcome
+
+    def _keep_scores(self, outcome: Outcome) -> None:
+        every, update = self.run.config.train.scores_every, self.counters.updates
+        if every and (self.ended_by or update == 1 or update % every == 0):
+            owners = [(outcome.trajectories[index].id, turn) for index, turn in outcome.turns.owners]
+            write_scores(self.run.folder.scores(update), owners, outcome.scores)
 
     def _evaluate(self) -> dict[str, float]:
         """Success of the present policy on the select panel, written to evals/ and returned as val/*."""

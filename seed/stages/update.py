@@ -28,6 +28,7 @@ class Outcome:
 
     trajectories: list[Trajectory]
     turns: UpdateTurns
+    scores: list[TurnScores]
     metrics: dict[str, Any]
     skipped: list[tuple[int, int]] = field(default_factory=list)
     non_finite: str = ""
@@ -72,7 +73,7 @@ class Updater:
         metrics |= delta_metrics(result.scores, turns, trajectories)
         skipped = [turns.owners[i] for i in result.skipped_turns]
         non_finite = ", ".join(self._optimizer.non_finite[:3]) if skipped else ""
-        return Outcome(trajectories, turns, metrics, skipped, non_finite)
+        return Outcome(trajectories, turns, result.scores, metrics, skipped, non_finite)
 
     def _skills(self, trajectories: list[Trajectory]) -> Sequence[Skill | None]:
         return self._analyzer.analyze(trajectories) if self._analyzer else [None] * len(trajectories)

@@ -53,15 +53,17 @@ def test_an_update_shapes_with_delta_of_the_policy_before_it(steps):
         shaped = shaping(torch.from_numpy(turn.advantage), torch.from_numpy(delta)).numpy()
         by_hand.append(replace(turn, advantage=shaped.astype(np.float32), teacher_context=None))
     common = dict(coefficients=PolicyLossCoefficients(), rows_per_micro_batch=10_000, optimizer_steps=steps)
-    got = gradients(decoder, turns, UpdateSettings(**common, shaping=shaping))
-    expected = gradients(decoder, by_hand, UpdateSettings(**common))
+    got, scores = gradients(decoder, turns, UpdateSettings(**common, shaping=shaping))
+    for score, turn in zip(scores, by_hand, strict=True):
+        np.testing.assert_allclose(score.advantage, turn.advantage, atol=1e-5)
+    expected, _ = gradients(decoder, by_hand, UpdateSettings(**common))
     for name in got:
         torch.testing.assert_close(got[name], expected[name], atol=1e-6, rtol=1e-5, msg=name)
-    plain = gradients(decoder, turns, UpdateSettings(**common))
+    plain, _ = gradients(decoder, turns, UpdateSettings(**common))
     assert any(not torch.allclose(got[name], plain[name], rtol=1e-2) for name in got)
 
 
 def gradients(decoder, turns, options):
     decoder.zero_grad()
-    policy_update(decoder, KeepGradients(), turns, options)
-    return {name: p.grad.clone() for name, p in decoder.named_parameters()}
+    result = policy_update(decoder, KeepGradients(), turns, options)
+    return {name: p.grad.clone() for name, p in decoder.named_parameters()}, result.scores

@@ -21,7 +21,8 @@ from sprout.seed.run import perform, start
 from sprout.seed.run_dir import RunDir
 
 CLOCK = ("timing_s/", "perf/", "seed/pair_tokens_per_s")
-OF_TRAINING = ("step-0*", "train.json", "eval.json", "metrics.jsonl", "evals", "trajectories", "tensorboard")
+OF_TRAINING = ("step-0*", "train.json", "eval.json", "metrics.jsonl", "evals")
+OF_TRAINING += ("trajectories", "scores", "tensorboard")
 KILLS = 8
 DURATION_S = {"rollout": 0.4, "update": 0.15, "checkpoint": 0.05, "eval": 0.5}
 
@@ -52,7 +53,7 @@ def assert_same_checkpoint(ours, theirs):
 def assert_same_training(run, reference):
     assert_same_checkpoint(run.checkpoints, reference.checkpoints)
     assert metrics(run.root) == metrics(reference.root)
-    for pattern in ("trajectories/*", "evals/*"):
+    for pattern in ("trajectories/*", "scores/*", "evals/*"):
         assert contents(run.root, pattern) == contents(reference.root, pattern)
 
 

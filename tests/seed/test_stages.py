@@ -182,6 +182,22 @@ def test_trajectories_of_an_update_hold_the_exact_teacher_text(tiny):
         assert all(t.teacher_skill == t.skill.text and t.skill_donor == t.id for t in trajectories)
 
 
+def test_scores_of_the_first_and_last_update_are_kept_and_are_what_the_metrics_average(tiny):
+    assert sorted(file.stem for file in (tiny.folder.root / "scores").iterdir()) == ["000001", "000004"]
+    metrics = {line["step"]: line for line in read_metrics(tiny.folder.root / "metrics.jsonl")}
+    for update in (1, 4):
+        played = {t.id: t for t in read_trajectories(tiny.folder.trajectories(update))}
+        scored = [orjson.loads(line) for line in tiny.folder.scores(update).read_bytes().splitlines()]
+        assert len(scored) == sum(len(t.turns) for t in played.values())
+        for turn in scored:
+            record = played[turn["trajectory"]].turns[turn["turn"]]
+            assert len(record.action) == len(turn["l_theta"]) == len(turn["gate"]) == len(turn["advantage"])
+            assert np.allclose(turn["l_theta"], record.logprobs, atol=1e-4)
+            assert np.allclose(np.subtract(turn["l_skill"], turn["l_theta"]), turn["delta"], atol=1e-5)
+        deltas = np.concatenate([turn["delta"] for turn in scored])
+        assert np.isclose(deltas.mean(), metrics[update]["seed/delta_mean"], atol=1e-5)
+
+
 def test_evaluations_are_of_the_fixed_select_panel(tiny):
     for updates in (0, 2, 4):
         record = read_json(tiny.folder.evaluation(updates))
@@ -356,8 +372,8 @@ def test_rates_leave_evaluation_out_and_need_a_known_peak_for_mfu():
 
 def test_delta_is_told_apart_by_outcome_and_place_in_the_response():
     values = [np.array([1.0, 2.0, 3.0, 6.0], np.float32), np.array([-1.0, -3.0], np.float32)]
-    scores = [TurnScores(v, v, v, delta=v, gate=np.abs(v)) for v in values]
-    scores.append(TurnScores(values[0], values[0]))
+    scores = [TurnScores(v, v, v, v, delta=v, gate=np.abs(v)) for v in values]
+    scores.append(TurnScores(values[0], values[0], values[0]))
     turns = UpdateTurns(owners=[(0, 0), (1, 0), (1, 1)])
     metrics = delta_metrics(scores, turns, [SimpleNamespace(success=True), SimpleNamespace(success=False)])
     assert metrics["seed/delta_success"] == 3.0 and metrics["seed/delta_failure"] == -2.0
