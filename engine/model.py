@@ -23,6 +23,7 @@ from sprout.kernels.tree_attention.intervals import Intervals
 
 if TYPE_CHECKING:
     from sprout.engine.forest import Forest
+    from sprout.engine.lora import LoraConfig
     from sprout.engine.pages import PagedCache
 
 FAMILIES = ("qwen2", "qwen3", "llama")
@@ -273,6 +274,7 @@ class Decoder(nn.Module):
         self.rope = RopeTable(config)
         self.recompute = False
         self.compute_dtype: torch.dtype | None = None  # None: that of the weights
+        self.lora: LoraConfig | None = None  # None: all weights are trained
 
     @property
     def head_weight(self) -> Tensor:

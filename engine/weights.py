@@ -4,7 +4,7 @@
     model.safetensors, or above 5 GB model-0000i-of-0000n.safetensors with model.safetensors.index.json
 
 Weights are read tensor by tensor into the decoder's parameters, so loading never holds a second copy.
-Tied models carry no `lm_head.weight`.
+Tied models carry no `lm_head.weight`. Of a decoder with LoRA only the adapter is stored (`engine.lora`).
 """
 
 import json
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from sprout.engine import parallel
 from sprout.engine.files import fresh_folder, swap_folder
+from sprout.engine.lora import CONFIG_FILE, PREFIX, WEIGHTS_FILE, is_adapter, write_lora_config
 from sprout.engine.model import Decoder, ModelConfig, RopeTable
 
 SINGLE_FILE = "model.safetensors"
@@ -70,11 +71,11 @@ def empty_decoder(config: ModelConfig, device: str | torch.device, dtype: torch.
 
 @torch.no_grad()
 def read_weights(decoder: Decoder, folder: str | Path) -> None:
-    """Fill the parameters of `decoder` from a model folder; same errors as `load_model`."""
+    """Fill the stored parameters of `decoder` from a model folder; same errors as `load_model`."""
     folder = Path(folder)
-    parameters = dict(decoder.named_parameters())
+    parameters = _stored_parameters(decoder)
     missing = set(parameters)
-    for file in _weight_files(folder):
+    for file in _adapter_files(folder) if decoder.lora else _weight_files(folder):
         with _opened(file) as stored:
             for name in stored.keys():  # noqa: SIM118 (a safetensors file is no mapping)
                 if name in parameters:
@@ -110,15 +111,20 @@ def save_model(decoder: Decoder, folder: str | Path, tokenizer_folder: str | Pat
     replace something else.
     """
     folder = Path(folder)
-    if folder.exists() and any(folder.iterdir()) and not (folder / "config.json").is_file():
+    models = [name for name in ("config.json", CONFIG_FILE) if (folder / name).is_file()]
+    if folder.exists() and any(folder.iterdir()) and not models:
         raise FileExistsError(f"{folder} holds something that is not a model: choose another folder")
     tensors = _collected(decoder)
     if not parallel.is_main():
         return parallel.barrier()
     temporary = fresh_folder(folder)
     try:
-        _write_configs(decoder, temporary)
-        _write_weights(tensors, temporary)
+        if decoder.lora:
+            write_lora_config(decoder.lora, temporary)
+            _write_shard(tensors, temporary / WEIGHTS_FILE)
+        else:
+            _write_configs(decoder, temporary)
+            _write_weights(tensors, temporary)
         if tokenizer_folder is not None:
             copy_tokenizer(Path(tokenizer_folder), temporary)
         previous = swap_folder(temporary, folder)
@@ -152,7 +158,21 @@ def cut_shards(tensors: Mapping[str, Tensor], max_bytes: int) -> list[list[str]]
 
 def weight_bytes(decoder: Decoder) -> int:
     """Size of the decoder's weights on disk."""
-    return sum(p.numel() * decoder.dtype.itemsize for p in decoder.parameters())
+    return sum(p.numel() * decoder.dtype.itemsize for p in _stored_parameters(decoder).values())
+
+
+def _stored_parameters(decoder: Decoder) -> dict[str, Tensor]:
+    """What a model folder of this decoder holds, by the names in its files."""
+    named = dict[str, Tensor](decoder.named_parameters())
+    if decoder.lora is None:
+        return named
+    return {PREFIX + name: parameter for name, parameter in named.items() if is_adapter(name)}
+
+
+def _adapter_files(folder: Path) -> list[Path]:
+    if not (folder / WEIGHTS_FILE).is_file():
+        raise FileNotFoundError(f"{folder} has no {WEIGHTS_FILE}: copy the adapter again")
+    return [folder / WEIGHTS_FILE]
 
 
 def _config(folder: Path) -> ModelConfig:
@@ -266,7 +286,7 @@ def _write_configs(decoder: Decoder, folder: Path) -> None:
 def _collected(decoder: Decoder) -> dict[str, Tensor]:
     """All weights in the precision they are computed with; the tensors of other ranks than 0 are empty."""
     collected = {}
-    for name, parameter in decoder.named_parameters():
+    for name, parameter in _stored_parameters(decoder).items():
         tensor = parallel.full(parameter.detach()).to(decoder.dtype)
         collected[name] = tensor.cpu() if parallel.is_main() else tensor.new_empty(0)
     return collected
@@ -291,7 +311,8 @@ def _write_shard(tensors: Mapping[str, Tensor], file: Path) -> None:
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     save_file(contiguous, file, metadata={"format": "pt"})
     # safetensors makes the file readable by its owner only, whatever the umask says.
-    file.chmod((file.parent / "config.json").stat().st_mode)
+    config = next(file.parent.glob("*config.json"))
+    file.chmod(config.stat().st_mode)
 
 
 def _json(file: Path) -> dict[str, Any]:

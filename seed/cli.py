@@ -172,12 +172,13 @@ def export(
     run_folder: Annotated[Path, typer.Argument(help="folder of a run")],
     target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
     checkpoint: Annotated[str, typer.Option(help="`latest`, `sft` or a name such as step-000040")] = "latest",
+    adapter: Annotated[bool, typer.Option("--adapter", help="a LoRA run's adapter alone, for PEFT")] = False,
     debug: Debug = False,
 ) -> None:
     """Copy a run's model out as a Hugging Face folder, after checking that it loads."""
     from sprout.seed.export import export_model
 
-    typer.echo(f"{export_model(run_folder, target, checkpoint)} -> {target}")
+    typer.echo(f"{export_model(run_folder, target, checkpoint, adapter)} -> {target}")
 
 
 @app.command()

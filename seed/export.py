@@ -5,24 +5,37 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import torch
+
 from sprout.engine import checkpoint
 from sprout.engine.files import fresh_folder, swap_folder
+from sprout.engine.lora import merge_lora
 from sprout.engine.tokenizer import load_tokenizer
-from sprout.engine.weights import load_model
+from sprout.engine.weights import save_model
+from sprout.seed.config import load_config
+from sprout.seed.policy import load_decoder
 from sprout.seed.run_dir import RunDir
 
 
-def export_model(run_folder: Path, target: Path, which: str = "latest") -> Path:
+def export_model(run_folder: Path, target: Path, which: str = "latest", adapter: bool = False) -> Path:
     """Copy the model of a checkpoint (`latest`, `sft` or step-000040) to `target`; returns its source.
 
-    The model is loaded once before it is copied, so a damaged one is never handed on. Raises
-    FileNotFoundError for a run or checkpoint that does not exist and FileExistsError for a target that does.
+    A run with LoRA gives the merged model, or with `adapter` the adapter alone, as PEFT reads it. The model
+    is loaded once before it is copied, so a damaged one is never handed on. Raises FileNotFoundError for a
+    run or checkpoint that does not exist, FileExistsError for a target that does, and ValueError for
+    `adapter` without one.
     """
     source = _source(RunDir(run_folder), which)
     if target.exists():
         raise FileExistsError(f"{target} exists already; choose another folder")
-    load_model(source)
+    config = load_config(RunDir(run_folder).config_file)
+    decoder = load_decoder(source, config, torch.device("cpu"))
     load_tokenizer(source)
+    if adapter and decoder.lora is None:
+        raise ValueError(f"{source} has no adapter: the run trained all weights; leave --adapter out")
+    if decoder.lora is not None and not adapter:
+        save_model(merge_lora(decoder), target, source)
+        return source
     temporary = fresh_folder(target)
     shutil.copytree(source, temporary, dirs_exist_ok=True)
     swap_folder(temporary, target)

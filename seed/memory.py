@@ -15,26 +15,45 @@ def parameters(model: ModelConfig) -> int:
     return model.parameters_per_row() + heads * model.vocab_size * model.hidden_size
 
 
+def trained_parameters(config: Config, model: ModelConfig) -> int:
+    """Those that move: all of them, or with LoRA rank * (in + out) of every targeted layer."""
+    if not config.lora.rank:
+        return parameters(model)
+    hidden, inner = model.hidden_size, model.intermediate_size
+    query, cached = model.heads * model.head_size, model.kv_heads * model.head_size
+    sides = {
+        "q_proj": hidden + query,
+        "k_proj": hidden + cached,
+        "v_proj": hidden + cached,
+        "o_proj": query + hidden,
+        "gate_proj": hidden + inner,
+        "up_proj": hidden + inner,
+        "down_proj": inner + hidden,
+    }
+    return model.layers * config.lora.rank * sum(sides[name] for name in config.lora.targets)
+
+
 def memory_per_gpu(config: Config, model: ModelConfig) -> dict[str, float]:
     """Bytes by purpose, with fully sharded weights on config.machine.gpus devices.
 
-    weights      fp32 masters, of which every device holds its share, and above one device or in bf16 a
-                 compute copy that generation needs whole
+    weights      fp32 masters of what is trained, of which every device holds its share, and above one device
+                 or in bf16 a compute copy that generation needs whole
     optimizer    gradients and AdamW's two moments, sharded
     reference    the Stage-1 model of the KL term, sharded
     activations  of one micro-batch: the layers' inputs alone and one layer's inside with
                  train.activation_checkpointing, else every layer's
     """
     count, size, gpus = parameters(model), BYTES[config.model.dtype], config.machine.gpus
-    copied = gpus > 1 or size < MASTER
+    trained = trained_parameters(config, model)
+    copied = gpus > 1 or size < MASTER or trained < count
     rows, hidden = config.train.rows_per_micro_batch, model.hidden_size
     inside = 12 * hidden + 4 * model.intermediate_size
     checkpointed = config.train.activation_checkpointing
     values = model.layers * hidden + inside if checkpointed else model.layers * inside
     cached = 2 * model.layers * model.kv_heads * model.head_size * size
     return {
-        "weights": count * MASTER / gpus + (count * size if copied else 0),
-        "optimizer": count * (GRADIENT + 2 * MOMENT) / gpus,
+        "weights": trained * MASTER / gpus + (count * size if copied else 0),
+        "optimizer": trained * (GRADIENT + 2 * MOMENT) / gpus,
         "reference": count * size / gpus if config.objective.kl_coef > 0 else 0.0,
         "KV cache": config.rollout.cache_tokens * cached,
         "activations": rows * size * values,

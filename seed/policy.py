@@ -14,8 +14,10 @@ from sprout.engine import parallel
 from sprout.engine.chat import ChatFormat
 from sprout.engine.generator import Generator
 from sprout.engine.gguf import folder_of_gguf
+from sprout.engine.lora import LoraConfig, add_lora, read_lora_config
+from sprout.engine.rng import derive_key
 from sprout.engine.tokenizer import load_tokenizer
-from sprout.engine.weights import load_model, save_model
+from sprout.engine.weights import load_model, read_weights, save_model
 
 if TYPE_CHECKING:
     from sprout.engine.model import Decoder
@@ -80,13 +82,28 @@ def load_policy(path: str | Path, config: Config) -> Policy:
             f"started as {parallel.world_size()} ranks: the stages do not deal episodes to ranks yet, "
             "only the engine's updates do; start one process"
         )
-    decoder = load_model(folder, device, getattr(torch, config.model.dtype))
+    decoder = load_decoder(folder, config, device)
     longest, limit = config.rollout.max_context_tokens, decoder.config.max_position
     if longest > limit:
         raise ValueError(
             f"rollout.max_context_tokens: {longest} exceeds the {limit} positions of {folder}; lower it"
         )
     return Policy(decoder, load_chat(folder, config.model), folder)
+
+
+def load_decoder(folder: Path, config: Config, device: torch.device) -> Decoder:
+    """The weights of a model folder, or of an adapter's folder and the model it belongs to.
+
+    With lora.rank above 0 a model without an adapter gets a new one.
+    """
+    stored, dtype = read_lora_config(folder), getattr(torch, config.model.dtype)
+    decoder = load_model(model_folder(stored.base) if stored else folder, device, dtype)
+    if stored:
+        read_weights(add_lora(decoder, stored), folder)
+    elif config.lora.rank:
+        fresh = LoraConfig(config.lora.rank, config.lora.alpha, config.lora.targets, str(folder))
+        add_lora(decoder, fresh, derive_key(config.run.seed, "lora"))
+    return decoder
 
 
 def load_chat(folder: Path, section: ModelSection) -> ChatFormat:

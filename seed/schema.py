@@ -64,6 +64,17 @@ class ModelSection(Section):
     )
 
 
+class LoraSection(Section):
+    """Train adapters beside frozen weights: for models whose optimizer state does not fit."""
+
+    rank: CountOrZero = Field(default=0, description="0 trains all weights")
+    alpha: Positive = Field(default=32.0, description="an adapter's output is scaled by alpha / rank")
+    targets: tuple[str, ...] = Field(
+        default=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+        description="linear layers that get one",
+    )
+
+
 class EnvSection(Section):
     name: str = Field(default="household", min_length=1, description="its entry point")
     max_turns: Count | None = Field(default=None, description="None: the environment's own")
@@ -239,6 +250,7 @@ class EvalSection(Section):
 class Config(Section):
     run: RunSection = RunSection()
     model: ModelSection = ModelSection()
+    lora: LoraSection = LoraSection()
     env: EnvSection = EnvSection()
     base: BaseSection = BaseSection()
     collect: CollectSection = CollectSection()
