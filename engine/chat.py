@@ -137,6 +137,10 @@ class TextCodec:
     def decode(self, ids: list[int]) -> str:
         return self._backend.decode(ids, skip_special_tokens=False)
 
+    def decode_each(self, ids: Iterable[int]) -> list[str]:
+        """The text of every id on its own."""
+        return self._backend.decode_batch([[i] for i in ids], skip_special_tokens=False)
+
     def _reject(self, text: str, encoding: Encoding) -> None:
         at = next(i for i, token in enumerate(encoding.ids) if token in self._reserved)
         start, end = encoding.offsets[at]

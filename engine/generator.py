@@ -33,6 +33,7 @@ from sprout.engine.residency import GenerationStats, Residency
 from sprout.engine.sequences import (
     LENGTH,
     RUNNING,
+    STOP,
     Float32,
     Int64,
     Sequences,
@@ -42,6 +43,7 @@ from sprout.engine.sequences import (
     pad_step,
     plan_step,
 )
+from sprout.engine.stopping import StopStrings
 from sprout.kernels import sample
 
 Ids: TypeAlias = Sequence[int] | Int64
@@ -119,6 +121,7 @@ class Generator:
         self._rows = StepRows.buffers(max_rows + row_multiple)
         self._end: Int64 = np.zeros(max_rows, np.int64)
         self._sessions: dict[int, Session] = {}
+        self._stop_strings: dict[int, StopStrings] = {}
         self._queue: deque[int] = deque()
         self._running: Int64 = np.zeros(0, np.int64)
         self._is_stop = np.zeros(decoder.config.vocab_size, np.bool_)
@@ -160,12 +163,20 @@ class Generator:
         self._sequences.append(session.row, new)
 
     def submit(
-        self, session: Session, *, max_new_tokens: int, key: int, temperature: float = 1.0, top_p: float = 1.0
+        self,
+        session: Session,
+        *,
+        max_new_tokens: int,
+        key: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        stop_strings: StopStrings | None = None,
     ) -> None:
         """Queue the next turn of an idle session.
 
         `key` (see `derive_key`) and a token's index within the turn fix its random number; temperature 0 is
-        greedy. Raises ValueError if the turn could outgrow the model's context or the cache.
+        greedy. The turn ends at the first stop id, or with the token that completes one of `stop_strings`.
+        Raises ValueError if the turn could outgrow the model's context or the cache.
         """
         self._check_idle(session)
         _check_sampling(max_new_tokens, temperature, top_p)
@@ -180,6 +191,8 @@ class Generator:
         t = self.table
         t.start[row], t.limit[row], t.key[row] = len(session), limit, key
         t.temperature[row], t.top_p[row] = temperature, top_p
+        if stop_strings is not None:
+            self._stop_strings[row] = stop_strings
         self._queue.append(row)
 
     def step(self) -> list[Completion]:
@@ -208,6 +221,7 @@ class Generator:
         self._stop(np.array([row]))
         if row in self._queue:
             self._queue.remove(row)
+        self._stop_strings.pop(row, None)
         self._residency.keep(row, 0)
         self._sequences.remove(row)
         del self._sessions[row]
@@ -282,14 +296,24 @@ class Generator:
 
     def _append(self, token: Int64, logprob: Float32) -> list[Completion]:
         rows, end = self._rows.sampled_sequence[: len(token)], self._end[: len(token)]
-        if append_sampled(self.table, rows, token, logprob, self._is_stop, end) == 0:
-            return []
+        append_sampled(self.table, rows, token, logprob, self._is_stop, end)
+        self._end_at_strings(rows, end)
         ended = end != RUNNING
+        if not ended.any():
+            return []
         self._stop(rows[ended])
         return [self._complete(int(row), int(why)) for row, why in zip(rows[ended], end[ended], strict=True)]
 
+    def _end_at_strings(self, rows: Int64, end: Int64) -> None:
+        t = self.table
+        for place, row in enumerate(rows.tolist() if self._stop_strings else ()):
+            strings = self._stop_strings.get(row)
+            if strings is not None and strings.ends(t.token[row, t.start[row] : t.known[row]]):
+                end[place] = STOP
+
     def _complete(self, row: int, end: int) -> Completion:
         t = self.table
+        self._stop_strings.pop(row, None)
         self._residency.keep(row, self._residency.pages_for(int(t.computed[row])))
         response = slice(int(t.start[row]), int(t.known[row]))
         ids, logprobs = t.token[row, response].copy(), t.logprob[row, response].copy()

@@ -176,12 +176,11 @@ def append_sampled(
     logprob: Float32,
     is_stop: NDArray[np.bool_],
     end: Int64,
-) -> int:
+) -> None:
     """Append one sampled token to each `sequence` [m]; `end` [m] becomes RUNNING, STOP or LENGTH.
 
-    Returns how many have ended. `is_stop` [V] marks the stop ids.
+    `is_stop` [V] marks the stop ids.
     """
-    ended = 0
     for j in range(len(sequence)):
         s = sequence[j]
         known = table.known[s]
@@ -189,8 +188,6 @@ def append_sampled(
         table.logprob[s, known] = logprob[j]
         table.known[s] = known + 1
         end[j] = STOP if is_stop[token[j]] else LENGTH if known + 1 == table.limit[s] else RUNNING
-        ended += end[j] != RUNNING
-    return ended
 
 
 @numba.njit(cache=True)

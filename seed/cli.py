@@ -5,6 +5,7 @@
     sprout run quickstart --dry-run          the resolved configuration and the plan
     sprout run quickstart --resume           go on after an interruption; --resume=step-000040: from there
     sprout compare quickstart --methods seed,grpo --seeds 0,1,2      methods x seeds, with intervals
+    sprout search-index CORPUS FOLDER        what the search environment retrieves from
     sprout rescore FILE FOLDER model.path=MODEL   score stored trajectories with and without skills
     sprout collect | annotate | sft | train | eval | base RECIPE     one stage of it
 
@@ -179,6 +180,20 @@ def export(
     from sprout.seed.export import export_model
 
     typer.echo(f"{export_model(run_folder, target, checkpoint, adapter)} -> {target}")
+
+
+@app.command(name="search-index")
+def search_index(
+    corpus: Annotated[Path, typer.Argument(help="passages, one a line: JSONL with id, title, text; .gz too")],
+    folder: Annotated[Path, typer.Argument(help="folder to write; it appears when the index is complete")],
+    replace: Annotated[bool, typer.Option("--replace", help="also over an index that is there")] = False,
+    debug: Debug = False,
+) -> None:
+    """Index the passages that the search environment retrieves from."""
+    from sprout.seed.envs.search.index import build_index
+
+    manifest = build_index(corpus, folder, replace=replace)
+    typer.echo(f"{manifest['passages']:,} passages of {corpus} -> {folder}")
 
 
 @app.command()

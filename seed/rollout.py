@@ -22,6 +22,7 @@ import numpy as np
 from sprout.engine.chat import ChatFormat
 from sprout.engine.generator import Completion, Generator, Session
 from sprout.engine.rng import derive_key
+from sprout.engine.stopping import StopStrings
 from sprout.seed.episode import Episode, EpisodeError, Task
 from sprout.seed.schema import Config
 from sprout.seed.statistics import SuccessRate, success_rate
@@ -77,6 +78,7 @@ class Rollouts:
         self.chat = chat
         self.make_environment = make_environment
         self.config = config
+        self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
 
     def run(
         self,
@@ -120,6 +122,14 @@ class Rollouts:
         sampling = sampling or Sampling(self.config.eval.temperature, self.config.eval.top_p)
         result = self.run(tasks, 1, update, sampling=sampling, skill=skill, progress=progress)
         return success_rate(result.trajectories), result
+
+    def stop_strings(self, environment: gymnasium.Env) -> StopStrings | None:
+        """What ends a response beside the stop id: an environment may have a tuple `stop_strings`."""
+        strings = tuple(getattr(environment, "stop_strings", ()))
+        if strings and strings not in self._stop_strings:
+            vocabulary = self.generator.decoder.config.vocab_size
+            self._stop_strings[strings] = StopStrings(strings, self.chat, vocabulary)
+        return self._stop_strings.get(strings)
 
 
 @dataclass
@@ -224,6 +234,7 @@ class _Play:
             key=derive_key(seed, self.update, live.task.group, live.member, turn),
             temperature=self.sampling.temperature,
             top_p=self.sampling.top_p,
+            stop_strings=self.rollouts.stop_strings(live.episode.environment),
         )
 
     def _overflow(self, live: _Live, tokens: int) -> None:

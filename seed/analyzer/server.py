@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sprout.engine.chat import ChatFormat
 from sprout.seed.analyzer.prompt import parse_answer, prompt_texts
+from sprout.seed.http import post_json
 from sprout.seed.trajectory import Skill, Trajectory
 
-RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 TIMEOUT_S = 300.0
-LONGEST_WAIT_S = 30.0
 
 
 class OpenAIAnalyzer:
@@ -74,35 +69,28 @@ class OpenAIAnalyzer:
         return Skill(text=text, summary=summary, analyzer=self.name, raw=raw, tokens=tokens)
 
     def _ask(self, messages: list[dict[str, str]]) -> dict[str, Any]:
-        """The first choice of a completion, after at most `retries` further attempts."""
-        wait = self._first_wait_s
-        for attempt in range(self._retries + 1):
-            try:
-                return self._post(messages)
-            except urllib.error.HTTPError as error:
-                problem = f"{error.code} {error.reason}: {error.read(200).decode(errors='replace')}"
-                if error.code not in RETRIED:
-                    break
-            except (OSError, json.JSONDecodeError, LookupError) as error:
-                problem = f"{type(error).__name__}: {error}"
-            if attempt < self._retries:
-                time.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT_S)
-        raise ConnectionError(f"analyzer server {self._url}: {' '.join(problem.split())}")
-
-    def _post(self, messages: list[dict[str, str]]) -> dict[str, Any]:
+        """The first choice of a completion."""
         body = {
             "model": self._model,
             "messages": messages,
             "temperature": 0,
             "max_tokens": self._max_new_tokens,
         }
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get("OPENAI_API_KEY"):
-            headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-            choice: dict[str, Any] = json.load(response)["choices"][0]
-        if "message" not in choice:
-            raise LookupError("the server's answer has no choices[0].message")
-        return choice
+        key = os.environ.get("OPENAI_API_KEY")
+        return post_json(
+            self._url,
+            body,
+            name="analyzer server",
+            timeout_s=TIMEOUT_S,
+            retries=self._retries,
+            first_wait_s=self._first_wait_s,
+            headers={"Authorization": f"Bearer {key}"} if key else None,
+            read=_first_choice,
+        )
+
+
+def _first_choice(answer: Any) -> dict[str, Any]:
+    choice: dict[str, Any] = answer["choices"][0]
+    if "message" not in choice:
+        raise LookupError("the server's answer has no choices[0].message")
+    return choice

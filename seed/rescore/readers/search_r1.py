@@ -8,11 +8,11 @@ space around blocks is dropped. Success is the exact match of the last <answer>,
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
+from sprout.seed.envs.search.exact_match import matches
 from sprout.seed.rescore.dialogue import Dialogue, Step
 from sprout.seed.rescore.readers import Line
 from sprout.seed.rescore.readers.messages import outcome
@@ -58,12 +58,6 @@ def read(record: Mapping[str, Any], line: Line) -> Trajectory:
 
 
 def exact_match(response: str, golden: list[str]) -> bool:
-    """Whether the last <answer> equals a golden answer after normalization."""
+    """Whether the last <answer> is a golden answer."""
     answers = ANSWER.findall(response)
-    return bool(answers) and _normalized(answers[-1]) in {_normalized(answer) for answer in golden}
-
-
-def _normalized(text: str) -> str:
-    """Lower case without punctuation, articles and extra blanks."""
-    text = "".join(letter for letter in text.lower() if letter not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+    return bool(answers) and matches(answers[-1], golden)
