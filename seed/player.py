@@ -16,6 +16,7 @@ from sprout.seed.envs import environment_class, make_env
 from sprout.seed.episode import Task
 from sprout.seed.policy import Policy
 from sprout.seed.rollout import RolloutResult, Rollouts, panel
+from sprout.seed.run import run_folder
 from sprout.seed.schema import Config
 from sprout.seed.statistics import SuccessRate
 from sprout.seed.trajectory import Skill, Trajectory
@@ -75,7 +76,10 @@ class Player:
 
     def analyzer(self, kind: str) -> Analyzer:
         """The analyzer of a name. Raises ValueError for one that the environment does not support."""
-        return build_analyzer(kind, self.config, self.policy.chat, self.generator, self.environment)
+        answers = run_folder(self.config).answers
+        return build_analyzer(
+            kind, self.config, self.policy.chat, self.generator, self.environment, answers
+        )
 
     def evaluate(
         self, split: Split, count: int, shown: Shown = "none", plain: Evaluation | None = None

@@ -8,6 +8,7 @@
     checkpoints/step-000040/ Stage 2; metrics.jsonl, trajectories/000041.jsonl, evals/000040.json beside it
     scores/000040.jsonl      every train.scores_every updates: what the update saw of each token
     compare/METHOD/          the same run under another method, a run folder of its own
+    answers.jsonl            what an analyzer's server answered, so that nothing is asked twice
     stages/STAGE.json        whether the stage is finished, and what came out
     summary.json
 """
@@ -65,6 +66,11 @@ class RunDir:
     @property
     def summary_file(self) -> Path:
         return self.root / "summary.json"
+
+    @property
+    def answers(self) -> Path:
+        """What an analyzer's server has answered."""
+        return self.root / "answers.jsonl"
 
     def trajectories(self, update: int) -> Path:
         """Rollouts that update number `update` (the first is 1) trains on."""

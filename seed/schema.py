@@ -124,8 +124,12 @@ class AnalyzerSection(Section):
     )
     base_url: str | None = Field(default=None, description="OpenAI-compatible server")
     model: str | None = Field(default=None, description="model name on that server")
-    concurrency: Count = 8
-    retries: CountOrZero = 3
+    concurrency: Count = Field(default=8, description="requests at a time")
+    retries: CountOrZero = Field(default=3, description="further attempts of a request, with doubling waits")
+    timeout_s: Positive = Field(default=300.0, description="for one request")
+    prompt_price: NonNegative = Field(default=0.0, description="per million tokens, for the cost metric")
+    completion_price: NonNegative = 0.0
+    key_variable: str = Field(default="OPENAI_API_KEY", description="environment variable that holds the key")
 
 
 class SftSection(Section):

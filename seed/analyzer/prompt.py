@@ -7,7 +7,7 @@ attribute `analyzer_instructions: dict[outcome, str]`); the ones here are for la
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -93,11 +93,12 @@ def format_answer(summary: str, skill: str) -> str:
     return json.dumps({SUMMARY: summary, SKILL: skill}, ensure_ascii=False)
 
 
-def parse_answer(text: str) -> tuple[str, str]:
+def parse_answer(text: str, repair: Callable[[str], Any] | None = None) -> tuple[str, str]:
     """(summary, skill) from an analyzer's answer.
 
     Text around the JSON object (a code fence, reasoning) and white space in keys and around values are
-    tolerated; a missing key, a value that is not a string, and an empty skill raise ValueError.
+    tolerated; a missing key, a value that is not a string, and an empty skill raise ValueError. `repair` gets
+    what begins like an object and does not parse, and gives the object that it meant.
     """
     text = text.rpartition("</think>")[2]
     for start in (place for place, letter in enumerate(text) if letter == "{"):
@@ -106,6 +107,10 @@ def parse_answer(text: str) -> tuple[str, str]:
         except json.JSONDecodeError:
             continue
         return _checked({"".join(key.split()): value for key, value in found.items()})
+    if repair is not None and "{" in text:
+        found = repair(text[text.index("{") :])
+        if isinstance(found, dict):
+            return _checked({"".join(str(key).split()): value for key, value in found.items()})
     raise ValueError("no JSON object in the answer")
 
 

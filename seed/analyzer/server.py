@@ -2,95 +2,181 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sprout.engine.chat import ChatFormat
+from sprout.seed.analyzer.answers import Answer, Answers
 from sprout.seed.analyzer.prompt import parse_answer, prompt_texts
-from sprout.seed.http import post_json
 from sprout.seed.trajectory import Skill, Trajectory
 
-TIMEOUT_S = 300.0
+LONGEST_WAIT_S = 30.0
+SHOWN = 200  # characters of a server's answer in an error
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where and how to ask. Prices are per million tokens; the key comes from the variable `key_variable`."""
+
+    base_url: str
+    model: str
+    concurrency: int = 8
+    retries: int = 3
+    timeout_s: float = 300.0
+    prompt_price: float = 0.0
+    completion_price: float = 0.0
+    key_variable: str = "OPENAI_API_KEY"
+    first_wait_s: float = 1.0
 
 
 class OpenAIAnalyzer:
-    """Asks `base_url`/chat/completions, greedily, `concurrency` trajectories at a time.
+    """Asks `server` greedily for one skill per trajectory; answers are kept in the file `answers`.
 
-    An answer that does not parse gives an invalid skill. A server that stays unreachable or refuses raises
-    ConnectionError: an outage says nothing about a skill. The key is read from the variable OPENAI_API_KEY.
+    An answer that does not parse gives an invalid skill. A server that stays unreachable, refuses or sends
+    something that is no completion raises ConnectionError: an outage says nothing about a skill. Every
+    failure but a refusal is retried with doubling waits. Raises ImportError without the extra `openai`.
     """
 
     name = "openai"
 
     def __init__(
         self,
-        base_url: str,
-        model: str,
+        server: Server,
         chat: ChatFormat,
         instructions: Mapping[str, str],
         *,
         max_new_tokens: int,
-        concurrency: int = 8,
-        retries: int = 3,
         terminal_observation: bool = True,
-        first_wait_s: float = 1.0,
+        answers: Path | None = None,
     ) -> None:
-        self._url = f"{base_url.rstrip('/')}/chat/completions"
-        self._model = model
-        self._chat = chat
-        self._instructions = instructions
+        self._server, self._chat, self._instructions = server, chat, instructions
         self._max_new_tokens = max_new_tokens
-        self._concurrency = concurrency
-        self._retries = retries
         self._terminal_observation = terminal_observation
-        self._first_wait_s = first_wait_s
+        self._answers = Answers(answers)
+        self._openai = _openai()
+        # A server of one's own needs no key; the client insists on one. Retries are ours: the client's leave
+        # out bodies that are cut or no JSON.
+        self._client = self._openai.OpenAI(
+            base_url=server.base_url,
+            api_key=os.environ.get(server.key_variable) or "none",
+            timeout=server.timeout_s,
+            max_retries=0,
+        )
+        self._lock = threading.Lock()
+        self._usage: dict[str, float] = {}
 
     def analyze(self, trajectories: list[Trajectory]) -> list[Skill]:
         """One skill per trajectory, in order."""
-        with ThreadPoolExecutor(self._concurrency) as pool:
+        with ThreadPoolExecutor(self._server.concurrency) as pool:
             try:
                 return list(pool.map(self._skill, trajectories))
             finally:
                 pool.shutdown(cancel_futures=True)
 
+    def take_usage(self) -> dict[str, float]:
+        """requests, retries, prompt_tokens, completion_tokens and cost since the last call; kept answers cost
+        nothing."""
+        with self._lock:
+            usage, self._usage = self._usage, {}
+        names = ("requests", "retries", "prompt_tokens", "completion_tokens", "cost")
+        return {name: usage.get(name, 0.0) for name in names}
+
     def _skill(self, trajectory: Trajectory) -> Skill:
         texts = prompt_texts(trajectory, self._instructions, self._terminal_observation)
-        answer = self._ask([dict(role=r, content=t) for r, t in zip(("system", "user"), texts, strict=True)])
-        raw = answer["message"].get("content") or ""
-        try:
-            if answer.get("finish_reason") == "length":
-                raise ValueError("answer was cut by length")
-            summary, text = parse_answer(raw)
-            tokens = len(self._chat.encode(text))
-        except ValueError as error:
-            return Skill(valid=False, analyzer=self.name, raw=raw, problem=str(error))
-        return Skill(text=text, summary=summary, analyzer=self.name, raw=raw, tokens=tokens)
-
-    def _ask(self, messages: list[dict[str, str]]) -> dict[str, Any]:
-        """The first choice of a completion."""
-        body = {
-            "model": self._model,
-            "messages": messages,
+        request = {
+            "model": self._server.model,
+            "messages": [dict(role=r, content=t) for r, t in zip(("system", "user"), texts, strict=True)],
             "temperature": 0,
             "max_tokens": self._max_new_tokens,
         }
-        key = os.environ.get("OPENAI_API_KEY")
-        return post_json(
-            self._url,
-            body,
-            name="analyzer server",
-            timeout_s=TIMEOUT_S,
-            retries=self._retries,
-            first_wait_s=self._first_wait_s,
-            headers={"Authorization": f"Bearer {key}"} if key else None,
-            read=_first_choice,
+        answer = self._answers.get(request)
+        if answer is None:
+            answer = self._ask(request)
+            self._answers.add(request, answer)
+        try:
+            if answer.finish_reason == "length":
+                raise ValueError("answer was cut by length")
+            summary, text = parse_answer(answer.text, repair=_repair)
+            tokens = len(self._chat.encode(text))
+        except ValueError as error:
+            return Skill(valid=False, analyzer=self.name, raw=answer.text, problem=str(error))
+        return Skill(text=text, summary=summary, analyzer=self.name, raw=answer.text, tokens=tokens)
+
+    def _ask(self, request: dict[str, Any]) -> Answer:
+        """A completion, after at most `retries` further attempts."""
+        wait = self._server.first_wait_s
+        for attempt in range(self._server.retries + 1):
+            try:
+                return self._counted(self._completion(request))
+            except self._openai.APIStatusError as error:
+                problem = f"{error.status_code}: {error.response.text[:SHOWN]}"
+                if error.status_code < 500 and error.status_code not in (408, 409, 429):
+                    break
+            except (self._openai.APIError, ValueError, LookupError, TypeError) as error:
+                problem = f"{type(error).__name__}: {str(error)[:SHOWN]}"
+            if attempt < self._server.retries:
+                self._count(retries=1)
+                time.sleep(wait)
+                wait = min(2 * wait, LONGEST_WAIT_S)
+        raise ConnectionError(f"analyzer server {self._server.base_url}: {' '.join(problem.split())}")
+
+    def _completion(self, request: dict[str, Any]) -> Answer:
+        raw = self._client.chat.completions.with_raw_response.create(**request)
+        body = raw.content if hasattr(raw, "content") else raw.http_response.content
+        try:
+            found = json.loads(body)
+        except ValueError:
+            start = " ".join(body[:SHOWN].decode(errors="replace").split())
+            raise ValueError(f"the answer is no JSON: {start}") from None
+        if not isinstance(found, dict) or not found.get("choices"):
+            raise LookupError("the answer has no choices")
+        choice, usage = found["choices"][0], found.get("usage") or {}
+        return Answer(
+            choice["message"].get("content") or "",
+            choice.get("finish_reason") or "stop",
+            int(usage.get("prompt_tokens") or 0),
+            int(usage.get("completion_tokens") or 0),
         )
 
+    def _counted(self, answer: Answer) -> Answer:
+        server = self._server
+        cost = answer.prompt_tokens * server.prompt_price + answer.completion_tokens * server.completion_price
+        self._count(
+            requests=1,
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            cost=cost / 1e6,
+        )
+        return answer
 
-def _first_choice(answer: Any) -> dict[str, Any]:
-    choice: dict[str, Any] = answer["choices"][0]
-    if "message" not in choice:
-        raise LookupError("the server's answer has no choices[0].message")
-    return choice
+    def _count(self, **amounts: float) -> None:
+        with self._lock:
+            for name, amount in amounts.items():
+                self._usage[name] = self._usage.get(name, 0.0) + amount
+
+
+def usage(analyzer: object) -> dict[str, float]:
+    """What `analyzer` has asked a server for since the last call; empty for one that asks none."""
+    return analyzer.take_usage() if isinstance(analyzer, OpenAIAnalyzer) else {}
+
+
+def _openai() -> Any:
+    try:
+        import openai
+    except ImportError:
+        raise ImportError("an OpenAI analyzer needs the client: pip install 'sprout-rl[openai]'") from None
+    return openai
+
+
+def _repair(text: str) -> Any:
+    """The object that broken JSON probably meant."""
+    import json_repair
+
+    return json_repair.loads(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sprout.seed.analyzer.server import usage
 from sprout.seed.player import Player
 from sprout.seed.policy import load_policy
 from sprout.seed.run import Result, Run
@@ -27,4 +28,4 @@ def run_stage(run: Run) -> Result:
     skills = [trajectory.skill for trajectory in annotated if trajectory.skill is not None]
     right = player.skills_right(annotated, skills)
     valid = sum(skill.valid for skill in skills) / max(len(skills), 1)
-    return {"skills": len(skills), "valid_rate": valid, "right_rate": right}
+    return {"skills": len(skills), "valid_rate": valid, "right_rate": right, **usage(analyzer)}

@@ -13,6 +13,7 @@ from sprout.engine.metrics import Timings
 from sprout.engine.optimizer import Optimizer
 from sprout.engine.update import TurnScores, UpdateResult, policy_update, with_reference_scores
 from sprout.seed.analyzer.quality import delta_by_outcome, skill_metrics
+from sprout.seed.analyzer.server import usage
 from sprout.seed.objectives import UpdateTurns, is_valid, needs_skills, turns_for_update, update_settings
 from sprout.seed.player import Player
 from sprout.seed.policy import Policy
@@ -99,6 +100,7 @@ class Updater:
     ) -> dict[str, float]:
         written = [skill for skill in skills if skill is not None]
         metrics = skill_metrics(trajectories, written)
+        metrics |= {f"seed/analyzer_{name}": value for name, value in usage(self._analyzer).items()}
         right = self._player.skills_right(trajectories, written)
         return metrics if right is None else {**metrics, "seed/skill_right_rate": right}
 
