@@ -59,7 +59,12 @@ def prompt_ids(
     terminal_observation: bool = True,
 ) -> list[int]:
     """Instruction and transcript as ids, up to the assistant's opening; nothing is cut."""
-    instruction, transcript = prompt_texts(trajectory, instructions, terminal_observation)
+    return view_prompt_ids(view_of(trajectory, terminal_observation), chat, instructions)
+
+
+def view_prompt_ids(view: TrajectoryView, chat: ChatFormat, instructions: Mapping[str, str]) -> list[int]:
+    """The same prompt for an episode that no policy played."""
+    instruction, transcript = view_texts(view, instructions)
     if "system" in chat.pieces:
         messages = [("system", instruction), ("user", transcript)]
     else:
@@ -71,8 +76,12 @@ def prompt_texts(
     trajectory: Trajectory, instructions: Mapping[str, str], terminal_observation: bool = True
 ) -> tuple[str, str]:
     """(instruction for the outcome, transcript in full)."""
-    instruction = instructions["success" if trajectory.success else "failure"]
-    return instruction, view_of(trajectory, terminal_observation).render()
+    return view_texts(view_of(trajectory, terminal_observation), instructions)
+
+
+def view_texts(view: TrajectoryView, instructions: Mapping[str, str]) -> tuple[str, str]:
+    """(instruction for the outcome, transcript in full) of an episode."""
+    return instructions["success" if view.success else "failure"], view.render()
 
 
 def skill_turn(

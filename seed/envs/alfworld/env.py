@@ -15,7 +15,7 @@ from sprout.seed.envs.alfworld.backend import BACKENDS, Engine, start_engine
 from sprout.seed.envs.alfworld.game import read_game_file
 from sprout.seed.envs.alfworld.games import SPLITS, choose_game, data_folder, family_of
 from sprout.seed.envs.alfworld.interpreter import Frame
-from sprout.seed.envs.alfworld.response import FORMATS, Format, Parsed, parse_response
+from sprout.seed.envs.response import FORMATS, Format, Parsed, parse_response
 
 MAX_TURNS = 30
 _TASK = re.compile(r"Your task is to: *(.+)")
@@ -25,7 +25,7 @@ class AlfworldEnv(gymnasium.Env[str, str]):
     """One episode is one game of ALFWorld (arXiv 2010.03768): `reward` and termination when the task is done.
 
     data           folder with json_2.1.1 in it; None: `$ALFWORLD_DATA`
-    format         how responses must look: see `sprout.seed.envs.alfworld.response`
+    format         how responses must look: see `sprout.seed.envs.response`
     list_commands  whether observations end in a list of what is possible now
     backend        own: our interpreter; textworld: the original engine (extra `alfworld`)
     select, report the split behind these panels

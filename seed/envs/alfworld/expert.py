@@ -14,7 +14,7 @@ from sprout.seed.envs.alfworld.env import AlfworldEnv
 from sprout.seed.envs.alfworld.game import Game
 from sprout.seed.envs.alfworld.interpreter import Interpreter
 from sprout.seed.envs.alfworld.pddl import atoms_of
-from sprout.seed.envs.alfworld.response import format_response
+from sprout.seed.envs.response import format_response
 
 _STATIONS = {"isclean": "cleanobject", "ishot": "heatobject", "iscool": "coolobject"}
 _STATION_TYPES = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sprout.seed.envs.alfworld.response import Format
+from sprout.seed.envs.response import Format
 
 _ROLE = (
     "You act in a house that is described to you in words. Every turn you read what happened and answer with "

@@ -13,7 +13,7 @@ from sprout.seed.envs.alfworld import games as games_module
 from sprout.seed.envs.alfworld.expert import Noise, demonstrate
 from sprout.seed.envs.alfworld.game import GameFileError
 from sprout.seed.envs.alfworld.games import SPLITS, list_games
-from sprout.seed.envs.alfworld.response import format_response, parse_response
+from sprout.seed.envs.response import format_response, parse_response
 
 FAMILIES = {
     "look_at_obj_in_light", "pick_and_place_simple", "pick_clean_then_place_in_recep",

@@ -11,7 +11,7 @@ from sprout.seed.envs.alfworld.game import GameFile, build_game
 from sprout.seed.envs.alfworld.grammar import parse_grammar, parse_query, parse_symbols
 from sprout.seed.envs.alfworld.interpreter import Interpreter
 from sprout.seed.envs.alfworld.pddl import parse_domain, parse_expression, parse_problem
-from sprout.seed.envs.alfworld.response import FORMATS, format_response, parse_response
+from sprout.seed.envs.response import FORMATS, format_response, parse_response
 
 TAGS = st.sampled_from(
     ["<think>", "</think>", "<action>", "</action>", "go to desk 1", "\n", " ", "<", "é", "ACTION"]

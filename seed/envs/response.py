@@ -1,4 +1,4 @@
-"""From a policy's response to a command."""
+"""From a policy's response to a command, for environments that play by short text commands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ Format = Literal["think", "action", "plain"]
 FORMATS: tuple[Format, ...] = ("think", "action", "plain")
 _ACTION = re.compile(r"<action>(.*?)</action>", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"</?(?:action|think)>", re.IGNORECASE)
+_COMMAND = r"<action>(?:(?!</?action>|</?think>).)+</action>"
 _WELL_FORMED = {
-    "think": re.compile(
-        r"\s*<think>(?:(?!</?think>|</?action>).)*</think>\s*<action>(?:(?!<).)+</action>\s*", re.S
-    ),
-    "action": re.compile(r"(?:(?!</?action>).)*<action>(?:(?!<).)+</action>\s*", re.S),
+    "think": re.compile(rf"\s*<think>(?:(?!</?think>|</?action>).)*</think>\s*{_COMMAND}\s*", re.DOTALL),
+    "action": re.compile(rf"(?:(?!</?action>).)*{_COMMAND}\s*", re.DOTALL),
 }
 
 
