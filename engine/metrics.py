@@ -98,22 +98,24 @@ class Timings:
 
 
 def read_metrics(file: str | Path) -> list[dict[str, Any]]:
-    """All complete lines of a metrics file, in order.
+    """All complete lines of a metrics file, in order; `iter_metrics` says what happens to others."""
+    return list(iter_metrics(file))
+
+
+def iter_metrics(file: str | Path) -> Iterator[dict[str, Any]]:
+    """The complete lines of a metrics file, one at a time.
 
     A last line torn by a crash is left out with a warning; any other bad line is a ValueError naming it.
     """
-    file = Path(file)
-    lines = file.read_bytes().split(b"\n")
-    records = []
-    for number, line in enumerate(lines, start=1):
-        record = _parse(line)
-        if record is not None:
-            records.append(record)
-        elif number == len(lines) and line:
-            warnings.warn(f"{file}: dropped line {number}, which a crash left unfinished", stacklevel=2)
-        elif line:
-            raise ValueError(f"{file}: line {number} is not a metrics object; repair or remove that line")
-    return records
+    with Path(file).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            record = _parse(line)
+            if record is not None:
+                yield record
+            elif not line.endswith(b"\n"):
+                warnings.warn(f"{file}: dropped line {number}, which a crash left unfinished", stacklevel=2)
+            elif line.strip():
+                raise ValueError(f"{file}: line {number} is not a metrics object; repair or remove that line")
 
 
 def truncate_metrics(file: Path, resume_from: int) -> None:

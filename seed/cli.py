@@ -6,6 +6,7 @@
     sprout run quickstart --resume           go on after an interruption; --resume=step-000040: from there
     sprout compare quickstart --methods seed,grpo --seeds 0,1,2      methods x seeds, with intervals
     sprout search-index CORPUS FOLDER        what the search environment retrieves from
+    sprout report runs/quickstart            one HTML page: curves, tokens coloured by Delta; --serve
     sprout rescore FILE FOLDER model.path=MODEL   score stored trajectories with and without skills
     sprout collect | annotate | sft | train | eval | base RECIPE     one stage of it
 
@@ -166,6 +167,31 @@ def rescore(
     )
     config = load_config(recipe, overrides or ())
     typer.echo(describe(rescore_(options, output, config, parquet, Console())))
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="folders of runs, or of `sprout compare`")],
+    out: Annotated[
+        Path | None, typer.Option(help="file to write; default: report.html in the first folder")
+    ] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="serve it; the page refreshes itself")] = False,
+    host: Annotated[str, typer.Option(help="address to serve on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8123,
+    cases: Annotated[int, typer.Option(min=0, help="trajectories shown of an update")] = 64,
+    max_mib: Annotated[int, typer.Option(min=1, help="of trajectories in the page, all runs together")] = 8,
+    debug: Debug = False,
+) -> None:
+    """Show runs as one HTML page that needs no network: curves, and the analyzer token by token."""
+    from sprout.seed.report.cases import Limits
+    from sprout.seed.report.page import write_report
+    from sprout.seed.report.serve import serve as serve_
+
+    limits = Limits(cases=cases, bytes=max_mib * 2**20)
+    if serve:
+        serve_(runs, host, port, limits)
+    else:
+        typer.echo(write_report(runs, out or runs[0] / "report.html", limits))
 
 
 @app.command()

@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
+from pydantic import BaseModel, ValidationError
 
 from sprout.engine.files import replace_file
 from sprout.engine.update import TurnScores
 
+Values = list[float | None]
 OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
@@ -37,3 +39,25 @@ def write_scores(path: Path, owners: Iterable[tuple[str, int]], scores: Iterable
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, b"".join(lines))
+
+
+class ScoredTurn(BaseModel):
+    """One line: the scores of one turn's action tokens."""
+
+    trajectory: str
+    turn: int
+    l_theta: Values
+    l_skill: Values | None
+    delta: Values | None
+    gate: Values | None
+    advantage: Values
+
+
+def parse_scores(line: bytes, place: str) -> ScoredTurn:
+    """The scores of one line. Raises ValueError, naming `place`, for anything else."""
+    try:
+        return ScoredTurn.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"{place}: {key or 'not the scores of a turn'}: {first['msg']}") from None

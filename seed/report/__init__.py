@@ -1,0 +1,9 @@
+"""`sprout report`: runs as one HTML page that needs no network, or served while they train.
+
+runs.py     which folders, under which names
+curves.py   metrics and evaluations, thinned to a fixed number of points
+cases.py    the analyzer audit: trajectories with the scores of every token, sampled
+data.py     all of it as one JSON object
+page.py     that object inside assets/page.html with its style and scripts
+serve.py    the same page over HTTP, refreshed
+"""
