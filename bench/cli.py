@@ -187,6 +187,31 @@ def env(
     _report(title, result.rows(name), result.summary(), machine(torch.device("cpu")), json, csv)
 
 
+@bench_app.command()
+def search(
+    index: Annotated[Path, typer.Argument(help="folder that `sprout search-index` made")],
+    questions: Annotated[list[Path], typer.Argument(help="question files (also .gz), or folders of them")],
+    topk: Annotated[int, typer.Option(min=1, help="passages for each query")] = 3,
+    batch: Annotated[int, typer.Option(min=1, help="queries asked together")] = 256,
+    rounds: Rounds = 3,
+    json: Json = False,
+    csv: Csv = None,
+) -> None:
+    """Retrieval of the search environment: recall of golden answers, queries per second."""
+    import torch
+
+    from sprout.bench.measure import machine
+    from sprout.bench.retrieval import measure_retrieval
+    from sprout.seed.envs.search.index import open_index
+    from sprout.seed.envs.search.questions import question_files, read_questions
+
+    (files,) = question_files([str(path) for path in questions]).values()
+    asked = [question for file in files for question in read_questions(file)]
+    result = measure_retrieval(open_index(index), asked, topk, batch, rounds)
+    title = f"retrieval from {index}"
+    _report(title, result.rows(), result.summary(), machine(torch.device("cpu")), json, csv)
+
+
 def _device(name: str) -> torch.device:
     import torch
 

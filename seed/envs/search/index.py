@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from sprout.engine.files import fresh_folder, swap_folder
@@ -90,6 +91,9 @@ class Index:
             self._store = PassageStore(folder)
         except (OSError, ValueError, KeyError) as error:
             raise ValueError(f"{folder} is a damaged search index ({error}): build it again") from None
+        # plain views: slicing a memmap takes longer than scoring a word
+        for name in ("data", "indices", "indptr"):
+            self._model.scores[name] = np.asarray(self._model.scores[name])
         self._words = _tokenizer()
         self._words.word_to_id = self._model.vocab_dict
 

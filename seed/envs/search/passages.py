@@ -112,7 +112,7 @@ class PassageStore:
     """The passages of a folder by number, memory-mapped: only what is read takes memory."""
 
     def __init__(self, folder: Path) -> None:
-        self._offsets = np.load(folder / OFFSETS, mmap_mode="r")
+        self._offsets = np.asarray(np.load(folder / OFFSETS, mmap_mode="r"))
         with open(folder / TEXTS, "rb") as file:
             if os.fstat(file.fileno()).st_size != self._offsets[-1]:
                 raise ValueError(f"{folder / TEXTS} is not as long as it was when it was written")

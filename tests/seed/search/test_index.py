@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from library import PASSAGES
 
+from sprout.bench.retrieval import measure_retrieval
 from sprout.seed import cli
 from sprout.seed.envs.search import index as index_module
 from sprout.seed.envs.search.exact_match import mentions
@@ -39,7 +40,7 @@ def test_queries_do_not_depend_on_each_other(library):
 def test_is_opened_once_and_mapped(library):
     index = open_index(library / "index")
     assert open_index(library / "index") is index
-    assert isinstance(index._model.scores["data"], np.memmap)
+    assert all(isinstance(index._model.scores[name].base, np.memmap) for name in ("data", "indices"))
 
 
 def test_built_again_is_opened_again(tmp_path, write):
@@ -184,3 +185,21 @@ def test_real_passages(real):
         for row, question in zip(found, asked, strict=True)
     ]
     assert np.mean(hits) > 0.6
+
+
+def test_the_measurement_counts_by_hand(library):
+    questions = list(read_questions(library / "train" / "questions.jsonl"))
+    result = measure_retrieval(open_index(library / "index"), questions, topk=1, batch=3, rounds=2)
+    assert result.hits == {"rivers": (True, True), "towns": (True, False)}
+    assert result.summary()["recall@1"] == 0.75 and result.queries == 8 and len(result.batch_s) == 4
+
+
+@pytest.mark.slow
+def test_large_indices_give_the_same_passages(tmp_path, library, real, monkeypatch):
+    folder, _, questions = real
+    asked = [question.text for question in read_questions(questions)][:50]
+    plain = index_module.Index(folder).retrieve(asked, 3)
+    monkeypatch.setattr(index_module, "LARGE", 1)
+    compiled = index_module.Index(folder).retrieve(asked, 3)
+    for one, two in zip(plain, compiled, strict=True):
+        np.testing.assert_allclose([p.score for p in one], [p.score for p in two], rtol=1e-5)
