@@ -12,7 +12,7 @@ from sprout.engine.progress import progress
 from sprout.seed.analyzer import Analyzer
 from sprout.seed.analyzer.build import build_analyzer
 from sprout.seed.analyzer.given import StaticAnalyzer
-from sprout.seed.envs import environment_class, make_env
+from sprout.seed.envs import make_env
 from sprout.seed.episode import Task
 from sprout.seed.policy import Policy
 from sprout.seed.rollout import RolloutResult, Rollouts, panel
@@ -56,13 +56,12 @@ class Player:
 
     def __init__(self, policy: Policy, config: Config, console: Console | None = None) -> None:
         self.policy, self.config, self.console = policy, config, console
-        self.environment = environment_class(config.env.name)
+        self.environment: Any = make_env(config.env.name, **config.env.options)  # for questions, never played
         self.generator = policy.generator(config)
         if "static" in (config.analyzer.kind, config.train.skill, config.eval.skill):
             self._static()  # so that a missing file is said now, not after hours
-        self._sample: Any = make_env(config.env.name, **config.env.options)  # for questions about tasks
         self._rollouts = Rollouts(
-            self.generator, policy.chat, lambda: self.environment(**config.env.options), config
+            self.generator, policy.chat, lambda: make_env(config.env.name, **config.env.options), config
         )
 
     def rollout(
@@ -108,13 +107,13 @@ class Player:
 
     def skills_right(self, trajectories: Sequence[Trajectory], skills: Sequence[Skill]) -> float | None:
         """Share of skills that the environment confirms (no invalid one); None if it cannot tell."""
-        check: Callable[[str], bool] | None = getattr(self._sample, "skill_is_right", None)
+        check: Callable[[str], bool] | None = getattr(self.environment, "skill_is_right", None)
         if check is None or not skills:
             return None
         right = 0
         for trajectory, skill in zip(trajectories, skills, strict=True):
             if skill.valid:
-                self._sample.reset(seed=trajectory.seed, options={"split": trajectory.split})
+                self.environment.reset(seed=trajectory.seed, options={"split": trajectory.split})
                 right += check(skill.text)
         return right / len(skills)
 
@@ -125,17 +124,17 @@ class Player:
     def _given(self, tasks: Sequence[Task], shown: Shown) -> dict[int, Skill]:
         if shown == "none":
             return {}
-        if shown == "oracle" and not hasattr(self._sample, "oracle_skill"):
+        if shown == "oracle" and not hasattr(self.environment, "oracle_skill"):
             raise ValueError(f"eval.skill: environment {self.config.env.name!r} has no oracle_skill")
         skills = {}
         for task in tasks:
-            _, info = self._sample.reset(seed=task.seed, options={"split": task.split})
+            _, info = self.environment.reset(seed=task.seed, options={"split": task.split})
             skills[task.seed] = self._skill(info["family"], shown)
         return skills
 
     def _skill(self, family: str, shown: Shown) -> Skill:
         if shown == "oracle":
-            return Skill(text=self._sample.oracle_skill(), analyzer="oracle")
+            return Skill(text=self.environment.oracle_skill(), analyzer="oracle")
         return self._static().skill(family)
 
     def _static(self) -> StaticAnalyzer:

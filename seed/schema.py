@@ -82,7 +82,7 @@ class EnvSection(Section):
 
 
 class BaseSection(Section):
-    """The household base model, trained from scratch: it stands in for a pretrained instruct model."""
+    """A base model trained from scratch on its environment's lessons: it stands in for a pretrained one."""
 
     layers: Count = 4
     hidden_size: Count = 128

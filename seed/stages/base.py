@@ -17,7 +17,7 @@ from sprout.engine.optimizer import OptimizerConfig, build_optimizer
 from sprout.engine.rng import derive_key
 from sprout.engine.schedule import Schedule
 from sprout.engine.supervised import supervised_loss
-from sprout.seed.envs import environment_class
+from sprout.seed.envs import make_env
 from sprout.seed.policy import Policy
 from sprout.seed.run import Result, Run
 from sprout.seed.schema import BaseSection, Config
@@ -79,8 +79,8 @@ def run_stage(run: Run) -> Result:
 
 
 def teaching_environment(config: Config) -> Any:
-    """The environment's class. Raises ValueError if it brings no lessons."""
-    environment = environment_class(config.env.name)
+    """An environment of the run. Raises ValueError if it brings no lessons."""
+    environment: Any = make_env(config.env.name, **config.env.options)
     if not hasattr(environment, "lesson") or not hasattr(environment, "tokenizer"):
         raise ValueError(
             f"env.name: {config.env.name} has no lessons to train a base on; give a model.path and take "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from string import printable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium
 from gymnasium.spaces import Text
@@ -14,6 +14,13 @@ from sprout.seed.envs.search.data import Given, find_questions, find_retriever
 from sprout.seed.envs.search.exact_match import matches
 from sprout.seed.envs.search.questions import Question, choose_question
 from sprout.seed.envs.search.response import INVALID, STOP_STRINGS, Action, parse_response
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+    from sprout.engine.chat import ChatFormat
+    from sprout.engine.forest import Turn
+    from sprout.seed.schema import RolloutSection
 
 MAX_TURNS, TOPK = 4, 3
 
@@ -101,6 +108,18 @@ class SearchEnv(gymnasium.Env[str, str]):
     def oracle_skill(self) -> str:
         """The answer itself."""
         return f"The answer is {self._asked().golden_answers[0]}: give it at once."
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """A small tokenizer made from passages and questions, for a model that knows nothing else."""
+        from sprout.seed.envs.search.vocabulary import build_tokenizer
+
+        return build_tokenizer(self)
+
+    def lesson(self, chat: ChatFormat, layout: RolloutSection, **sizes: int) -> list[Turn]:
+        """Turns that teach a model to search and to analyze; see `sprout.seed.envs.search.lessons`."""
+        from sprout.seed.envs.search.lessons import lesson
+
+        return lesson(self, chat, layout, **sizes)
 
     def _outcome(self, found: Action, success: bool) -> tuple[str, list[str]]:
         """What the policy reads next, and the ids of the passages in it."""
