@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from sprout.seed.envs.search.http import post_json
 from sprout.seed.envs.search.passages import Passage
-from sprout.seed.http import post_json
 
 
 class RetrievalServer:

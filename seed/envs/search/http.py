@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar
 
@@ -25,7 +25,6 @@ def post_json(
     retries: int,
     read: Callable[[Any], T],
     first_wait_s: float = 1.0,
-    headers: Mapping[str, str] | None = None,
 ) -> T:
     """POST `body` as JSON; what `read` makes of the answer's JSON value.
 
@@ -35,9 +34,7 @@ def post_json(
 
     Raises ConnectionError, one line with `name` and the address, when no attempt brought an answer.
     """
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json", **(headers or {})}
-    )
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     wait = first_wait_s
     for attempt in range(retries + 1):
         try:
