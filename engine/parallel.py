@@ -4,12 +4,18 @@ The only file that knows ranks. Weights, gradients and optimizer state are shard
 and micro-batches are dealt to the ranks and their results gathered, so that every rank goes on with all of
 them: what a rank decides never depends on how many there are. Without torchrun each function here is the
 one-process answer and costs nothing.
+
+Objects travel over gloo, tensors of a CUDA device over NCCL. What only rank 0 may do, such as writing a file,
+is a function under `on_main`.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from datetime import timedelta
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,18 +24,44 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 LOW_PRECISION = (torch.bfloat16, torch.float16)
+TIMEOUT = timedelta(minutes=30)  # that one rank waits for another, whose episodes may be longer
+FIRST_TO_FAIL = "first to fail"
+_store: dist.Store | None = None
+
+
+@contextmanager
+def ranks() -> Iterator[None]:
+    """Inside the block this process is one of the ranks that torchrun started, if it did.
+
+    When one rank fails, all end. The error of the first to fail leaves the block there, with a note that
+    names the rank; the others, which may only miss it, end with a quiet SystemExit.
+    """
+    _join()
+    try:
+        yield
+    except BaseException as error:
+        if not _is_first_to_fail():
+            time.sleep(1.0)  # torchrun ends everyone as soon as one is gone: let the first say why
+            raise SystemExit(1) from error
+        if rank() > 0:
+            error.add_note(f"rank {rank()} of {world_size()}")
+        if isinstance(error, RuntimeError) and "gloo" in str(error):
+            error.add_note("another rank has died or hangs; start again with run.resume=true")
+        raise
+    barrier()
+    shutdown()
 
 
 def initialize(device: str | None = None) -> torch.device:
     """Join the process group torchrun describes, if any, and return this rank's device.
 
     `device` is "cpu", "cuda" or "cuda:N"; None takes CUDA where there is one. Under torchrun a plain "cuda"
-    becomes the device of the local rank, and the back end is NCCL on CUDA and gloo on CPU.
+    becomes the device of the local rank.
     """
     chosen = _device(device)
-    if _under_torchrun() and not dist.is_initialized():
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    _join()
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     return chosen
@@ -38,6 +70,7 @@ def initialize(device: str | None = None) -> torch.device:
 def shutdown() -> None:
     """Leave the process group; nothing to do in a single process."""
     if dist.is_initialized():
+        _mesh.cache_clear()
         dist.destroy_process_group()
 
 
@@ -67,12 +100,27 @@ def barrier() -> None:
         dist.barrier()
 
 
+def on_main(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let rank 0 alone call `function`, which calls no collective; all get its result, or fail with it.
+
+    For what writes a file, for reading one that is about to be written, and for what depends on the clock.
+    """
+
+    @wraps(function)
+    def agreed(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        results = _outcomes(lambda: function(*args, **kwargs) if is_main() else None)
+        return results[0]  # type: ignore[return-value]
+
+    return agreed
+
+
 def share(items: Sequence[Item], work: Callable[[list[Item]], list[Result]]) -> list[Result]:
     """`work` on this rank's part of `items`, dealt round-robin; the results of all, in the order of `items`.
 
-    Every rank must call it with the same items. `work` gives one result per item and calls no collective.
+    Every rank must call it with the same items. `work` gives one result per item and calls no collective; if
+    it fails on one rank, all raise.
     """
-    results = gather(work(list(items[rank() :: world_size()])))
+    results = _outcomes(lambda: work(list(items[rank() :: world_size()])))
     return [results[index % world_size()][index // world_size()] for index in range(len(items))]
 
 
@@ -140,8 +188,7 @@ def whole(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for part in parts:
-            part.reshard()
+        reshard(model)
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -173,6 +220,15 @@ def sum_over_shards(value: Tensor, of: Sequence[Tensor]) -> Tensor:
     return value
 
 
+def reshard(model: nn.Module) -> None:
+    """Free the whole weights that a forward pass keeps for its backward pass, when none follows.
+
+    Until then `model.named_parameters()` gives those, not the shards.
+    """
+    for part in _sharded_parts(model):
+        part.reshard()
+
+
 def _sharded_parts(model: nn.Module) -> list[Any]:
     if world_size() == 1:
         return []
@@ -181,6 +237,7 @@ def _sharded_parts(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
+@cache
 def _mesh(device: str) -> Any:
     """One dimension on one node; nodes x ranks of a node beyond it."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -192,8 +249,43 @@ def _mesh(device: str) -> Any:
     return init_device_mesh(device, shape, mesh_dim_names=("replicate", "shard"))
 
 
-def _under_torchrun() -> bool:
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
+def _join() -> None:
+    global _store
+    described = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"))
+    if not described or dist.is_initialized():
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    _store, index, count = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    dist.init_process_group(backend, store=_store, rank=index, world_size=count, timeout=TIMEOUT)
+
+
+def _outcomes(work: Callable[[], Result]) -> list[Result]:
+    """Everyone's result of `work`, by rank; if it fails on one rank, all raise."""
+    if world_size() == 1:
+        return [work()]
+    value, failure = None, None
+    try:
+        value = work()
+    except Exception as error:
+        _is_first_to_fail()
+        failure = error
+    outcomes = gather((value, None if failure is None else f"{type(failure).__name__}: {failure}"))
+    if failure is not None:
+        raise failure
+    for index, (_, problem) in enumerate(outcomes):
+        if problem is not None:
+            raise RuntimeError(f"rank {index} failed: {problem}")
+    return [value for value, _ in outcomes]  # type: ignore[misc]
+
+
+def _is_first_to_fail() -> bool:
+    """Whether no other rank has failed; to be asked by a rank that does."""
+    if world_size() == 1 or _store is None:
+        return True
+    try:
+        return int(_store.compare_set(FIRST_TO_FAIL, "", str(rank()))) == rank()
+    except RuntimeError:  # the store has gone with the rank that held it
+        return True
 
 
 def _device(name: str | None) -> torch.device:

@@ -24,6 +24,11 @@ Advance = Callable[..., None]
 ROWS_PER_HEADER = 20
 
 
+def main_console() -> Console:
+    """Where a run talks to whoever watches: rank 0 only."""
+    return Console(quiet=not parallel.is_main())
+
+
 @contextmanager
 def progress(
     description: str,

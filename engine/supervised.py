@@ -52,6 +52,7 @@ def supervised_loss(decoder: Decoder, turns: Sequence[Turn], rows_per_micro_batc
     for group in own_groups(turns, rows_per_micro_batch):
         forest = Forest.pack([turns[i] for i in group], decoder.device)
         loss += float(supervised_nll(decoder, forest, _weight(weights, group)))
+    parallel.reshard(decoder)
     return sum(parallel.gather(loss))
 
 

@@ -118,6 +118,7 @@ def score_turns(
         teacher = _by_turn(pair.teacher, turns, group) if pair.teacher is not None else [None] * len(group)
         for i, l_theta, l_skill in zip(group, student, teacher, strict=True):
             scores[i] = (l_theta, l_skill if turns[i].teacher_context is not None else None)
+    parallel.reshard(decoder)
     return _in_order(scores, len(turns))
 
 

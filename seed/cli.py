@@ -15,11 +15,14 @@ What a user can mend ends as one line on stderr and exit code 2; --debug shows t
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -58,11 +61,12 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run a recipe: its stages in order, then the closing summary."""
-    from sprout.seed.run import run_recipe
+    with _ranks():
+        opened = _open(recipe, overrides, resume, dry_run)
+        if opened is not None:
+            from sprout.seed.run import run_recipe
 
-    opened = _open(recipe, overrides, resume, dry_run)
-    if opened is not None:
-        run_recipe(opened)
+            run_recipe(opened)
 
 
 def _stage_command(name: str, text: str) -> None:
@@ -75,12 +79,13 @@ def _stage_command(name: str, text: str) -> None:
         resume: Resume = None,
         debug: Debug = False,
     ) -> None:
-        from sprout.seed.run import perform
+        with _ranks():
+            opened = _open(recipe, overrides, resume, dry_run)
+            if opened is not None:
+                from sprout.seed.run import perform
 
-        opened = _open(recipe, overrides, resume, dry_run)
-        if opened is not None:
-            for key, value in perform(opened, name).items():
-                opened.say(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
+                for key, value in perform(opened, name).items():
+                    opened.say(f"  {key} = {value:.4g}" if isinstance(value, float) else f"  {key} = {value}")
 
     command.__doc__ = text
     app.command(name)(command)
@@ -114,7 +119,8 @@ def evaluate(
     from sprout.seed.config import load_config
     from sprout.seed.stages.report import evaluate_model
 
-    typer.echo(evaluate_model(load_config(recipe, overrides or ()), model, panel))
+    with _ranks():
+        _echo(evaluate_model(load_config(recipe, overrides or ()), model, panel))
 
 
 @app.command()
@@ -128,12 +134,12 @@ def compare(
     debug: Debug = False,
 ) -> None:
     """Train methods x seeds on a recipe, and print and plot what they reach; the same command goes on."""
-    from rich.console import Console
-
+    from sprout.engine.progress import main_console
     from sprout.seed.comparison import compare as compare_
 
     names = [name.strip() for name in methods.split(",")]
-    compare_(_config(recipe, overrides, None), names, _numbers("--seeds", seeds), Console())
+    with _ranks():
+        compare_(_config(recipe, overrides, None), names, _numbers("--seeds", seeds), main_console())
 
 
 @app.command()
@@ -283,8 +289,8 @@ def _open(recipe: str, overrides: list[str] | None, resume: str | None, dry_run:
     if dry_run:
         from sprout.seed.plan import plan
 
-        typer.echo(dump_config(config))
-        typer.echo(plan(config))
+        _echo(dump_config(config))
+        _echo(plan(config))
         return None
     from sprout.seed.run import start
 
@@ -311,10 +317,31 @@ def _numbers(option: str, text: str) -> list[int]:
         raise ValueError(f"{option}: {text!r} is not a comma-separated list of whole numbers") from None
 
 
+@contextmanager
+def _ranks() -> Iterator[None]:
+    """What torchrun starts is one of several ranks; else not even torch is imported before it is needed."""
+    if "RANK" not in os.environ:
+        yield
+        return
+    from sprout.engine import parallel
+
+    with parallel.ranks():
+        yield
+
+
+def _echo(text: str) -> None:
+    """Print a result, once for all ranks."""
+    from sprout.engine import parallel
+
+    if parallel.is_main():
+        typer.echo(text)
+
+
 def _one_line(error: BaseException) -> str:
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename}: {error.strerror}"
+    text = "; ".join([text, *getattr(error, "__notes__", [])])
     return " ".join(text.split())
 
 

@@ -20,6 +20,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from sprout.engine import parallel
 from sprout.seed.config import config_from, with_method
 from sprout.seed.run import Result, run_recipe, start
 from sprout.seed.run_dir import RunDir, write_json
@@ -138,6 +139,7 @@ def _interval(found: Mapping[str, Any]) -> str:
     return f"{found['mean']:.1%} ({low:.1%} to {high:.1%})"
 
 
+@parallel.on_main
 def plot(result: Mapping[str, Any], file: Path) -> None:
     """Select-panel curves (mean, range over seeds) beside the report panel's success by seed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -8,10 +8,13 @@ from typing import Any, Literal
 
 from rich.console import Console
 
+from sprout.engine import parallel
+from sprout.engine.model import Decoder
 from sprout.engine.progress import progress
 from sprout.seed.analyzer import Analyzer
 from sprout.seed.analyzer.build import build_analyzer
 from sprout.seed.analyzer.given import StaticAnalyzer
+from sprout.seed.analyzer.server import usage
 from sprout.seed.envs import make_env
 from sprout.seed.episode import Task
 from sprout.seed.policy import Policy
@@ -51,6 +54,24 @@ class Evaluation:
         }
 
 
+class DealtAnalyzer:
+    """Deals trajectories to the ranks; each analyzes its own, with the whole weights of `decoder`."""
+
+    def __init__(self, analyzer: Analyzer, decoder: Decoder) -> None:
+        self.name = analyzer.name
+        self._analyzer, self._decoder = analyzer, decoder
+
+    def analyze(self, trajectories: list[Trajectory]) -> list[Skill]:
+        """One skill per trajectory, the same on every rank."""
+        with parallel.whole(self._decoder):
+            return parallel.share(trajectories, self._analyzer.analyze)
+
+    def take_usage(self) -> dict[str, float]:
+        """What all ranks have asked a server for since the last call; empty when they ask none."""
+        asked = parallel.gather(usage(self._analyzer))
+        return {name: sum(each[name] for each in asked) for name in asked[0]}
+
+
 class Player:
     """Acts with the present weights of `policy`; after they change, nothing needs to be told."""
 
@@ -71,14 +92,15 @@ class Player:
         static = self._static() if shown == "static" else None
         skill = (lambda trajectory: static.skill(trajectory.family).text) if static else None
         with progress("rollout", len(tasks) * members, console=self.console) as advance:
-            return self._rollouts.run(tasks, members, update, skill=skill, progress=_steps(advance))
+            steps = _steps(advance, len(tasks) * members)
+            return self._rollouts.run(tasks, members, update, skill=skill, progress=steps)
 
     def analyzer(self, kind: str) -> Analyzer:
-        """The analyzer of a name. Raises ValueError for one that the environment does not support."""
-        answers = run_folder(self.config).answers
-        return build_analyzer(
-            kind, self.config, self.policy.chat, self.generator, self.environment, answers
-        )
+        """The analyzer of a name, its work dealt to the ranks.
+
+        Raises ValueError for one that the environment does not support.
+        """
+        return DealtAnalyzer(self._analyzer(kind), self.policy.decoder)
 
     def evaluate(
         self, split: Split, count: int, shown: Shown = "none", plain: Evaluation | None = None
@@ -101,7 +123,7 @@ class Player:
                 tasks,
                 EVALUATION,
                 skill=(lambda trajectory: texts.get(trajectory.seed, "")) if texts else None,
-                progress=_steps(advance),
+                progress=_steps(advance, count),
             )
         return Evaluation(split, shown, rate, result.trajectories, skills)
 
@@ -137,19 +159,26 @@ class Player:
             return Skill(text=self.environment.oracle_skill(), analyzer="oracle")
         return self._static().skill(family)
 
+    def _analyzer(self, kind: str) -> Analyzer:
+        answers = run_folder(self.config).answers
+        return build_analyzer(
+            kind, self.config, self.policy.chat, self.generator, self.environment, answers
+        )
+
     def _static(self) -> StaticAnalyzer:
-        static = self.analyzer("static")
+        static = self._analyzer("static")
         assert isinstance(static, StaticAnalyzer)
         return static
 
 
-def _steps(advance: Callable[[int], None]) -> Callable[[int, int], None]:
-    """Turns the (finished, all) of rollouts into the steps of a progress line."""
+def _steps(advance: Callable[[int], None], total: int) -> Callable[[int, int], None]:
+    """Turns this rank's (finished, all) episodes into steps of a progress line; its share stands for all."""
     seen = 0
 
-    def report(finished: int, _total: int) -> None:
+    def report(finished: int, own: int) -> None:
         nonlocal seen
-        advance(finished - seen)
-        seen = finished
+        done = finished * total // max(own, 1)
+        advance(done - seen)
+        seen = done
 
     return report

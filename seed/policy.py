@@ -71,18 +71,14 @@ def _smollm2_file() -> Path:
 
 
 def load_policy(path: str | Path, config: Config) -> Policy:
-    """The policy stored in a model folder, on the configured device.
+    """The policy stored in a model folder, on the configured device; sharded over the ranks.
 
     Raises FileNotFoundError or ValueError, in one line, for a folder that lacks something or does not fit.
     """
     folder = model_folder(path)
     device = parallel.initialize(None if config.model.device == "auto" else config.model.device)
-    if parallel.world_size() > 1:
-        raise ValueError(
-            f"started as {parallel.world_size()} ranks: the stages do not deal episodes to ranks yet, "
-            "only the engine's updates do; start one process"
-        )
     decoder = load_decoder(folder, config, device)
+    parallel.shard_model(decoder, decoder.model.layers, getattr(torch, config.model.dtype))
     longest, limit = config.rollout.max_context_tokens, decoder.config.max_position
     if longest > limit:
         raise ValueError(
@@ -96,7 +92,8 @@ def load_decoder(folder: Path, config: Config, device: torch.device) -> Decoder:
 
     With lora.rank above 0 a model without an adapter gets a new one.
     """
-    stored, dtype = read_lora_config(folder), getattr(torch, config.model.dtype)
+    stored = read_lora_config(folder)
+    dtype = parallel.master_dtype(getattr(torch, config.model.dtype))
     decoder = load_model(model_folder(stored.base) if stored else folder, device, dtype)
     if stored:
         read_weights(add_lora(decoder, stored), folder)

@@ -4,6 +4,8 @@ As soon as a response is complete its environment steps, the session grows by th
 the next opening, and the next turn is submitted. Nothing depends on the order in which responses finish:
 sampling is keyed by (run seed, update, task, member, turn), and results come in the order of the tasks.
 
+With several ranks each plays its share of the tasks with the whole weights, and all get the episodes of all.
+
 An exception in an environment says nothing about the policy. The episode is played once more in a fresh
 environment with the same seed and the same keys; if that fails too, its whole group is dropped and counted.
 """
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 import gymnasium
 import numpy as np
 
+from sprout.engine import parallel
 from sprout.engine.chat import ChatFormat
 from sprout.engine.generator import Completion, Generator, Session
 from sprout.engine.rng import derive_key
@@ -40,6 +43,16 @@ class RolloutResult:
 
     trajectories: list[Trajectory] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Group:
+    """What came of a task: its episodes by member, or why it was dropped; what went wrong on the way."""
+
+    trajectories: list[Trajectory] = field(default_factory=list)
+    failure: str = ""
+    retries: int = 0
+    context_overflows: int = 0
 
 
 def training_tasks(run_seed: int, update: int, count: int, split: str = "train") -> list[Task]:
@@ -93,18 +106,25 @@ class Rollouts:
         """`members` episodes of every task, sampled as the rollout section says unless `sampling` is given.
 
         skill      asked before every turn with the trajectory so far; its text is in that turn's prompt only
-        progress   called with (finished, all) episodes
+        progress   called with (finished, all) episodes of this rank
 
         Raises ValueError for a context that leaves no room for a response (unless rollout.context_overflow
         ends such episodes), and RuntimeError when every group was dropped.
         """
         rollout = self.config.rollout
         sampling = sampling or Sampling(rollout.temperature, rollout.top_p)
-        play = _Play(self, tasks, members, update, sampling, skill)
-        try:
-            return play.run(progress or (lambda finished, all_: None))
-        finally:
-            play.close()
+        if len(set(tasks)) < len(tasks):
+            raise ValueError("a task occurs twice in one rollout; its groups would be one group")
+
+        def play(own: list[Task]) -> list[Group]:
+            playing = _Play(self, own, members, update, sampling, skill)
+            try:
+                return playing.run(progress or (lambda finished, all_: None))
+            finally:
+                playing.close()
+
+        with parallel.whole(self.generator.decoder):
+            return _result(parallel.share(tasks, play))
 
     def evaluate(
         self,
@@ -156,8 +176,6 @@ class _Play:
         sampling: Sampling,
         skill: SkillInPrompt | None,
     ) -> None:
-        if len(set(tasks)) < len(tasks):
-            raise ValueError("a task occurs twice in one rollout; its groups would be one group")
         self.rollouts, self.sampling, self.skill = rollouts, sampling, skill
         self.tasks, self.members, self.update = tasks, members, update
         self.generator, self.layout = rollouts.generator, rollouts.config.rollout
@@ -166,10 +184,9 @@ class _Play:
         self.finished: dict[tuple[Task, int], Trajectory] = {}
         self.environments: list[gymnasium.Env] = []
         self.idle: list[gymnasium.Env] = []
-        self.dropped: dict[Task, EpisodeError] = {}
-        self.counts = {"retries": 0, "context_overflows": 0}
+        self.groups = {task: Group() for task in tasks}
 
-    def run(self, progress: Progress) -> RolloutResult:
+    def run(self, progress: Progress) -> list[Group]:
         while self.waiting or self.live:
             while self.waiting and len(self.live) < self.layout.max_episodes:
                 self._start(*self.waiting.popleft())
@@ -179,7 +196,10 @@ class _Play:
                 if self.live.get((live.task, live.member)) is live:
                     self._advance(live, completion)
             progress(len(self.finished), len(self.tasks) * self.members)
-        return self._result()
+        for task, group in self.groups.items():
+            if not group.failure:
+                group.trajectories = [self.finished[task, member] for member in range(self.members)]
+        return list(self.groups.values())
 
     def close(self) -> None:
         """Free every session and environment, whatever state they are in."""
@@ -245,7 +265,7 @@ class _Play:
                 f"({self.layout.max_context_tokens}); raise it, lower env.max_turns, or set "
                 "rollout.context_overflow=end_episode"
             )
-        self.counts["context_overflows"] += 1
+        self.groups[live.task].context_overflows += 1
         live.episode.finish(truncated=True)
         self._finish(live)
 
@@ -261,10 +281,10 @@ class _Play:
         self._discard(environment)
         log.warning("task %s, member %d, attempt %d: %s", task.group, member, attempt, error)
         if attempt < ATTEMPTS:
-            self.counts["retries"] += 1
+            self.groups[task].retries += 1
             self.waiting.appendleft((task, member, attempt + 1))
             return
-        self.dropped[task] = error
+        self.groups[task].failure = str(error)
         self.waiting = deque(item for item in self.waiting if item[0] != task)
         for live in [live for live in self.live.values() if live.task == task]:
             self._leave(live)
@@ -288,11 +308,14 @@ class _Play:
         with suppress(Exception):  # one that is broken may not even close
             environment.close()
 
-    def _result(self) -> RolloutResult:
-        if self.dropped and len(self.dropped) == len(self.tasks):
-            last = list(self.dropped.values())[-1]
-            raise RuntimeError(f"every group was dropped; the last failure: {last}")
-        kept = (task for task in self.tasks if task not in self.dropped)
-        trajectories = [self.finished[task, member] for task in kept for member in range(self.members)]
-        metrics = {f"rollout/{name}": float(count) for name, count in self.counts.items()}
-        return RolloutResult(trajectories, {**metrics, "rollout/dropped_groups": float(len(self.dropped))})
+
+def _result(groups: Sequence[Group]) -> RolloutResult:
+    failures = [group.failure for group in groups if group.failure]
+    if failures and len(failures) == len(groups):
+        raise RuntimeError(f"every group was dropped; the last failure: {failures[-1]}")
+    metrics = {
+        "rollout/retries": float(sum(group.retries for group in groups)),
+        "rollout/context_overflows": float(sum(group.context_overflows for group in groups)),
+        "rollout/dropped_groups": float(len(failures)),
+    }
+    return RolloutResult([t for group in groups for t in group.trajectories], metrics)

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from sprout.engine.progress import main_console
 from sprout.seed.run_dir import RunDir, claim
 from sprout.seed.schema import Config
 
@@ -41,7 +42,7 @@ class Run:
     config: Config
     folder: RunDir
     origin: RunDir
-    console: Console = field(default_factory=Console)
+    console: Console = field(default_factory=main_console)
 
     @property
     def resume(self) -> bool:
@@ -74,7 +75,7 @@ def run_folder(config: Config) -> RunDir:
 def start(config: Config, console: Console | None = None) -> Run:
     """The run of `config`; its folder is created, or must hold the same run."""
     folder = run_folder(config)
-    return open_run(Run(config, folder, folder, console or Console()))
+    return open_run(Run(config, folder, folder, console or main_console()))
 
 
 def open_run(run: Run) -> Run:

@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 
+from sprout.engine import parallel
 from sprout.engine.files import replace_file
 from sprout.seed.config import dump_config, load_config
 from sprout.seed.schema import Config
@@ -114,9 +115,11 @@ class RunDir:
     def _marker(self, stage: str) -> Path:
         return self.root / "stages" / f"{stage}.json"
 
+    @parallel.on_main
     def _mark(self, stage: str) -> dict[str, Any] | None:
         return read_json(self._marker(stage))
 
+    @parallel.on_main
     def drop_after(self, updates: int) -> None:
         """Remove what later updates than `updates` have written, and half-written files."""
         for folder in ("trajectories", "scores", "evals"):
@@ -127,6 +130,7 @@ class RunDir:
                     file.unlink()
 
 
+@parallel.on_main
 def claim(folder: RunDir, config: Config, header: str = "") -> list[str]:
     """Write config.yaml into a new run's folder; for one that exists, the keys that a resumed run changes.
 
@@ -161,6 +165,7 @@ def differing_keys(one: Config, other: Config) -> Iterator[str]:
             yield key
 
 
+@parallel.on_main
 def write_json(file: Path, values: Any) -> None:
     """Replace `file` by the JSON of `values`, atomically and durably."""
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from sprout.engine import parallel
 from sprout.engine.files import replace_file
 from sprout.engine.update import TurnScores
 
@@ -20,6 +21,7 @@ Values = list[float | None]
 OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
 
 
+@parallel.on_main
 def write_scores(path: Path, owners: Iterable[tuple[str, int]], scores: Iterable[TurnScores]) -> None:
     """Writes the whole file or nothing; `owners` are the (trajectory id, turn) of `scores`."""
     lines = (

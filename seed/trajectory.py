@@ -15,6 +15,7 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from sprout.engine import parallel
 from sprout.engine.files import replace_file
 
 SCHEMA_VERSION = 1
@@ -128,6 +129,7 @@ def split_context(context: Ids, previous: Ids) -> tuple[int, list[int]]:
     return shared, context[shared:].tolist()
 
 
+@parallel.on_main
 def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> None:
     """Writes the whole file or nothing.
 

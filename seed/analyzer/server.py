@@ -164,7 +164,8 @@ class OpenAIAnalyzer:
 
 def usage(analyzer: object) -> dict[str, float]:
     """What `analyzer` has asked a server for since the last call; empty for one that asks none."""
-    return analyzer.take_usage() if isinstance(analyzer, OpenAIAnalyzer) else {}
+    take = getattr(analyzer, "take_usage", dict)
+    return dict(take())
 
 
 def _openai() -> Any:

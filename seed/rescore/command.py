@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from sprout.engine import parallel
 from sprout.engine.progress import progress
 from sprout.seed.analyzer import Analyzer
 from sprout.seed.analyzer.build import build_analyzer
@@ -76,6 +77,8 @@ class Rescoring:
     def __init__(self, options: Options, output: Output, config: Config, console: Console) -> None:
         self._options, self._output, self._config, self._console = options, output, config, console
         self._policy: Policy = load_policy(config.model.path, config)
+        if parallel.world_size() > 1:
+            raise ValueError("rescore works in one process: start it without torchrun")
         self._texts = TokenTexts(self._policy.chat)
         self._summary = Summary(config.objective.beta, self._texts)
         self._work, self._left_out = Work(), Counter[str]()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sprout.engine import parallel
 from sprout.engine.chat import ChatFormat
 from sprout.engine.model import Decoder, ModelConfig
 from sprout.engine.optimizer import OptimizerConfig, build_optimizer
@@ -92,8 +93,9 @@ def teaching_environment(config: Config) -> Any:
 def new_policy(config: Config, environment: Any, tokenizer_folder: Path) -> Policy:
     """A policy with fresh weights, of the configured size and for the environment's tokenizer."""
     tokenizer = environment.tokenizer()
-    tokenizer.save_pretrained(tokenizer_folder)
+    parallel.on_main(tokenizer.save_pretrained)(tokenizer_folder)
     decoder = Decoder(model_config(config.base, len(tokenizer))).initialize(config.run.seed)
+    parallel.shard_model(decoder, decoder.model.layers, decoder.dtype)
     return Policy(decoder, ChatFormat.from_tokenizer(tokenizer), tokenizer_folder)
 
 

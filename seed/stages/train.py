@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sprout.engine import checkpoint
+from sprout.engine import checkpoint, parallel
 from sprout.engine.flops import peak_flops
 from sprout.engine.metrics import MetricsLogger, Timings
 from sprout.engine.optimizer import Optimizer, OptimizerConfig, build_optimizer
@@ -176,6 +176,7 @@ class Training:
             write_json(file, record)
         return metrics
 
+    @parallel.on_main
     def _limit(self) -> str:
         """Which limit the run has reached; empty while it goes on."""
         train = self.run.config.train
