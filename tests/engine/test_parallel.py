@@ -45,22 +45,75 @@ def test_missing_cuda_is_a_clear_error():
         parallel.initialize("cuda")
 
 
-def test_two_ranks_deal_every_item_once():
+def two_ranks(script, *arguments):
+    """Two gloo processes of a script."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-    ranks = [
+    return [
         subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS],
+            [sys.executable, "-c", script, *arguments],
             env={**os.environ, **common, "RANK": str(r), "LOCAL_RANK": str(r)},
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for r in range(2)
     ]
-    lines = [process.communicate(timeout=120)[0].strip() for process in ranks]
+
+
+def test_two_ranks_deal_every_item_once():
+    lines = [process.communicate(timeout=120)[0].strip() for process in two_ranks(TWO_RANKS)]
     assert lines == [
         "0 2 True [0, 2, 4] [0, 2, 4, 6, 8] [1, 2, None] cpu",
         "1 2 False [1, 3] [0, 2, 4, 6, 8] [0, 3, 4] cpu",
     ]
+
+
+FAILING = """
+import os, sys
+from sprout.engine import parallel
+
+def fail(items):
+    if parallel.rank() == 1:
+        raise ValueError("no such thing")
+    return items
+
+way = {
+    "share": lambda: parallel.share(range(4), fail),
+    "alone": lambda: (fail([]), parallel.barrier()),
+    "on_main": lambda: parallel.on_main(open)("/nonsuch"),
+    "dead": lambda: (os._exit(9) if parallel.rank() == 1 else None, parallel.barrier()),
+}
+with parallel.ranks():
+    way[sys.argv[1]]()
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "teller", "words"),
+    [
+        ("share", 1, "ValueError: no such thing\nrank 1 of 2"),
+        ("alone", 1, "ValueError: no such thing\nrank 1 of 2"),
+        ("on_main", 0, "FileNotFoundError: [Errno 2] No such file or directory: '/nonsuch'"),
+        ("dead", 0, "another rank has died or hangs; start again with run.resume=true"),
+    ],
+)
+def test_the_first_rank_to_fail_says_why_and_the_others_end_quietly(way, teller, words):
+    ranks = two_ranks(FAILING, way)
+    said = [process.communicate(timeout=120)[1].strip() for process in ranks]
+    assert all(process.returncode for process in ranks)
+    assert said[teller].endswith(words)
+    assert "Traceback" not in said[1 - teller]
+
+
+@parallel.on_main
+def twice(number):
+    return 2 * number
+
+
+def test_a_function_of_rank_zero_is_an_ordinary_one_in_a_single_process():
+    assert twice(3) == 6 and twice.__name__ == "twice"
+    with parallel.ranks():
+        assert parallel.is_main()
