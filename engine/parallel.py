@@ -31,7 +31,7 @@ FIRST_TO_FAIL = "first to fail"
 _store: dist.Store | None = None
 
 
-class OtherRankFailed(RuntimeError):
+class OtherRankError(RuntimeError):
     """Raised where this rank needs what another could not do."""
 
 
@@ -46,7 +46,7 @@ def ranks() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if isinstance(error, OtherRankFailed) or not _is_first_to_fail():
+        if isinstance(error, OtherRankError) or not _is_first_to_fail():
             time.sleep(1.0)  # torchrun ends everyone as soon as one is gone: let the first say why
             raise SystemExit(1) from error
         if rank() > 0:
@@ -278,7 +278,7 @@ def _outcomes(work: Callable[[], Result]) -> list[Result]:
         raise failure
     for index, (_, problem) in enumerate(outcomes):
         if problem is not None:
-            raise OtherRankFailed(f"rank {index} failed: {problem}")
+            raise OtherRankError(f"rank {index} failed: {problem}")
     return [value for value, _ in outcomes]  # type: ignore[misc]
 
 
