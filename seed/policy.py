@@ -48,6 +48,7 @@ class Policy:
         )
 
 
+@parallel.on_main
 def model_folder(path: str | Path) -> Path:
     """The folder of a shipped model or of `smollm2` by name, of a GGUF file, or `path` itself.
 
@@ -75,8 +76,8 @@ def load_policy(path: str | Path, config: Config) -> Policy:
 
     Raises FileNotFoundError or ValueError, in one line, for a folder that lacks something or does not fit.
     """
-    folder = model_folder(path)
     device = parallel.initialize(None if config.model.device == "auto" else config.model.device)
+    folder = model_folder(path)
     decoder = load_decoder(folder, config, device)
     parallel.shard_model(decoder, decoder.model.layers, getattr(torch, config.model.dtype))
     longest, limit = config.rollout.max_context_tokens, decoder.config.max_position
