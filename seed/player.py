@@ -39,6 +39,12 @@ class Evaluation:
     trajectories: list[Trajectory] = field(repr=False)
     skills: Mapping[int, Skill] = field(default_factory=dict, repr=False)
 
+    @property
+    def mean_reward(self) -> float | None:
+        """Mean over the episodes whose reward is known; in WebShop this is the score. None without any."""
+        rewards = [t.reward for t in self.trajectories if t.reward is not None]
+        return sum(rewards) / len(rewards) if rewards else None
+
     def record(self) -> dict[str, Any]:
         """What is written to disk."""
         low, high = self.rate.ci95
@@ -48,6 +54,7 @@ class Evaluation:
             "tasks": self.rate.episodes,
             "success_rate": self.rate.overall,
             "macro_success_rate": self.rate.macro,
+            "mean_reward": self.mean_reward,
             "ci95": [low, high],
             "by_family": {name: {"successes": w, "tasks": n} for name, (w, n) in self.rate.by_family.items()},
             "solved": [t.seed for t in self.trajectories if t.success],

@@ -167,6 +167,8 @@ class Training:
             student = self.player.evaluate("select", config.select_tasks, config.skill)
             record: dict[str, Any] = {"updates": self.counters.updates, "student": student.record()}
             metrics = student.rate.metrics("val")
+            if student.mean_reward is not None:
+                metrics["val/mean_reward"] = student.mean_reward
             if config.teacher:
                 plain = student if config.skill == "none" else None
                 teacher = self.player.evaluate("select", config.select_tasks, "policy", plain)

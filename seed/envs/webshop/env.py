@@ -127,19 +127,17 @@ class WebshopEnv(gymnasium.Env[str, str]):
         """Whether following the actions that `skill` names, in their order, earns the full reward."""
         return skill_is_right(skill, self.visit)
 
-    @staticmethod
-    def tokenizer() -> PreTrainedTokenizerFast:
-        """A small tokenizer for models that are to know nothing but the generated shop."""
-        from sprout.seed.envs.webshop.vocabulary import webshop_tokenizer
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """A small tokenizer made from expert play, for a model that knows nothing but this shop."""
+        from sprout.seed.envs.webshop.vocabulary import build_tokenizer
 
-        return webshop_tokenizer()
+        return build_tokenizer(self)
 
-    @staticmethod
-    def lesson(chat: ChatFormat, layout: RolloutSection, **sizes: int) -> list[Turn]:
-        """Turns that teach a model to act here; see `sprout.seed.envs.webshop.lessons.lesson`."""
+    def lesson(self, chat: ChatFormat, layout: RolloutSection, **sizes: int) -> list[Turn]:
+        """Turns that teach a model to shop and to analyze; see `sprout.seed.envs.webshop.lessons`."""
         from sprout.seed.envs.webshop.lessons import lesson
 
-        return lesson(chat, layout, **sizes)
+        return lesson(self, chat, layout, **sizes)
 
     def _observation(self) -> str:
         is_over = self.visit.score is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from random import Random
 
 import numpy as np
@@ -21,6 +20,7 @@ _SKILL_SHARE = 0.25
 
 
 def lesson(
+    env: WebshopEnv,
     chat: ChatFormat,
     layout: RolloutSection,
     *,
@@ -30,23 +30,26 @@ def lesson(
     transcripts: int,
     reports: int = 0,
 ) -> list[Turn]:
-    """Turns of batch `index`: `episodes` played by the expert, `transcripts` + `reports` episodes analyzed.
+    """Turns of batch `index`: `episodes` played by the expert, `transcripts` + `reports` of them analyzed.
 
-    A pure function of its arguments, so a resumed run sees the same batches.
+    `env` is reset for it. What is longer than rollout.max_context_tokens is left out: it cannot occur in a
+    rollout either. A pure function of its arguments, so a resumed run sees the same batches.
     """
     turns: list[Turn] = []
     for item in range(index * episodes, (index + 1) * episodes):
-        turns += episode_turns(seed, item, chat, layout)
+        turns += episode_turns(env, seed, item, chat, layout)
     analyses = transcripts + reports
     for item in range(index * analyses, (index + 1) * analyses):
-        turns.append(analysis_turn(seed, item, chat))
-    return turns
+        turns.append(analysis_turn(env, seed, item, chat))
+    return [turn for turn in turns if len(turn.context) + len(turn.action) <= layout.max_context_tokens]
 
 
-def episode_turns(seed: int, item: int, chat: ChatFormat, layout: RolloutSection) -> list[Turn]:
+def episode_turns(
+    env: WebshopEnv, seed: int, item: int, chat: ChatFormat, layout: RolloutSection
+) -> list[Turn]:
     """The good response to every page of an episode, after the ordinary context and at times with a skill."""
     rng = Random(f"webshop episode/{seed}/{item}")
-    env, task = _environment(), rng.getrandbits(31)
+    task = rng.getrandbits(31)
     noise = Noise(wander=rng.uniform(0, 0.2), invalid=rng.uniform(0, 0.1))
     turns: list[Turn] = []
     talk: Conversation | None = None
@@ -62,11 +65,11 @@ def episode_turns(seed: int, item: int, chat: ChatFormat, layout: RolloutSection
     return turns
 
 
-def analysis_turn(seed: int, item: int, chat: ChatFormat) -> Turn:
+def analysis_turn(env: WebshopEnv, seed: int, item: int, chat: ChatFormat) -> Turn:
     """The analyzer's prompt about a noisy episode, and what the scripted analyzer says of it."""
     rng = Random(f"webshop analysis/{seed}/{item}")
     noise = Noise(wander=rng.uniform(0, 0.2), invalid=rng.uniform(0, 0.1), forget=rng.uniform(0, 0.4))
-    env, steps = _environment(), []
+    steps = []
     for turn, _ in demonstrate(env, "train", rng.getrandbits(31), noise):
         steps.append(TranscriptStep(turn.observation, turn.response, turn.valid))
     visit = env.visit
@@ -79,8 +82,3 @@ def analysis_turn(seed: int, item: int, chat: ChatFormat) -> Turn:
 
 def _turn(context: np.ndarray, response: str, chat: ChatFormat) -> Turn:
     return Turn(context, np.asarray(action_ids(chat, response), np.int64))
-
-
-@lru_cache(maxsize=1)
-def _environment() -> WebshopEnv:
-    return WebshopEnv()

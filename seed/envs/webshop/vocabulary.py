@@ -1,9 +1,8 @@
-"""A byte-level BPE tokenizer of the generated shop, as an ordinary Hugging Face tokenizer."""
+"""A byte-level BPE tokenizer of a shop's pages, as an ordinary Hugging Face tokenizer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -23,9 +22,8 @@ CHAT_TEMPLATE = (
 )
 
 
-@lru_cache(maxsize=1)
-def webshop_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE, trained on expert play in the default shop; any text can be encoded. No BOS token."""
+def build_tokenizer(env: WebshopEnv) -> PreTrainedTokenizerFast:
+    """Byte-level BPE, trained on expert play in `env`; any text can be encoded. No BOS token."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -35,7 +33,7 @@ def webshop_tokenizer() -> PreTrainedTokenizerFast:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_texts(), trainer)
+    tokenizer.train_from_iterator(_texts(env), trainer)
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,
@@ -47,8 +45,7 @@ def webshop_tokenizer() -> PreTrainedTokenizerFast:
     return fast
 
 
-def _texts() -> Iterator[str]:
-    env = WebshopEnv()
+def _texts(env: WebshopEnv) -> Iterator[str]:
     yield from (env.system_prompt, *env.analyzer_instructions.values())
     for seed in range(_EPISODES):
         for turn, _ in demonstrate(env, "train", seed):

@@ -10,8 +10,7 @@ from sprout.seed.envs.response import format_response
 from sprout.seed.envs.webshop import WebshopEnv
 from sprout.seed.envs.webshop.analyzer import analyze
 from sprout.seed.envs.webshop.expert import Noise, demonstrate
-from sprout.seed.envs.webshop.lessons import lesson
-from sprout.seed.envs.webshop.vocabulary import SIZE, webshop_tokenizer
+from sprout.seed.envs.webshop.vocabulary import SIZE
 from sprout.seed.schema import RolloutSection
 
 
@@ -21,8 +20,13 @@ def env():
 
 
 @pytest.fixture(scope="module")
-def chat():
-    return ChatFormat.from_tokenizer(webshop_tokenizer())
+def tokenizer(env):
+    return env.tokenizer()
+
+
+@pytest.fixture(scope="module")
+def chat(tokenizer):
+    return ChatFormat.from_tokenizer(tokenizer)
 
 
 def analyzed(env, seed, commands):
@@ -97,21 +101,19 @@ def test_a_skill_that_names_nothing_possible_is_not_right(env):
     assert not env.skill_is_right("Do click[buy now].") and not env.skill_is_right("Be quick.")
 
 
-def test_the_tokenizer(chat):
-    tokenizer = webshop_tokenizer()
+def test_the_tokenizer(env, tokenizer, chat):
     assert len(tokenizer) <= SIZE and chat.stop_id == tokenizer.eos_token_id
     text = "search[ Ünïcode ☕ ] [SEP] $9.99"
     assert chat.decode(chat.encode(text)) == text
-    webshop_tokenizer.cache_clear()
-    assert webshop_tokenizer().get_vocab() == tokenizer.get_vocab()
+    assert env.tokenizer().get_vocab() == tokenizer.get_vocab()
 
 
-def test_lessons_depend_on_their_arguments_only(chat):
+def test_lessons_depend_on_their_arguments_only(env, chat):
     layout = RolloutSection(history_layout="window", history_turns=2, skill_placement="after_task")
     sizes = {"episodes": 2, "transcripts": 1, "reports": 1}
-    first = lesson(chat, layout, seed=1, index=3, **sizes)
-    lesson(chat, layout, seed=1, index=4, **sizes)
-    again = lesson(chat, layout, seed=1, index=3, **sizes)
+    first = env.lesson(chat, layout, seed=1, index=3, **sizes)
+    env.lesson(chat, layout, seed=1, index=4, **sizes)
+    again = WebshopEnv().lesson(chat, layout, seed=1, index=3, **sizes)
     assert all(
         np.array_equal(a.context, b.context) and np.array_equal(a.action, b.action)
         for a, b in zip(first, again, strict=True)
