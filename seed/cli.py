@@ -185,11 +185,11 @@ def report(
     host: Annotated[str, typer.Option(help="address to serve on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free")] = 8123,
     cases: Annotated[int, typer.Option(min=0, help="trajectories shown of an update")] = 64,
-    max_mib: Annotated[int, typer.Option(min=1, help="of trajectories in the page, all runs together")] = 8,
+    max_mib: Annotated[int, typer.Option(min=1, help="of trajectories in the page, all runs together")] = 16,
     debug: Debug = False,
 ) -> None:
     """Show runs as one HTML page that needs no network: curves, and the analyzer token by token."""
-    from sprout.seed.report.cases import Limits
+    from sprout.seed.report.audit import Limits
     from sprout.seed.report.page import write_report
     from sprout.seed.report.serve import serve as serve_
 

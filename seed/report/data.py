@@ -7,7 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from sprout.seed.report.cases import DELTA_BINS, GATE_BINS, Limits, audit
+from rich.console import Console
+
+from sprout.seed.report.audit import DELTA_BINS, GATE_BINS, Known, Limits, audit
 from sprout.seed.report.curves import evaluations, metrics
 from sprout.seed.report.pieces import Pieces
 from sprout.seed.report.runs import ReportRun, find_runs
@@ -33,12 +35,16 @@ SUMMARY = (
 )
 
 
-def report_data(folders: Sequence[Path], limits: Limits) -> dict[str, Any]:
-    """The runs in `folders`, in that order. Raises FileNotFoundError for a folder that holds no run, and
+def report_data(
+    folders: Sequence[Path], limits: Limits, console: Console | None = None, known: Known | None = None
+) -> dict[str, Any]:
+    """The runs in `folders`, in that order; `known` saves reading an update's trajectories twice.
+
+    Raises FileNotFoundError for a folder that holds no run, and
     ValueError naming the file for a configuration, metrics or an evaluation that cannot be read."""
     runs = find_runs(folders)
     share = replace(limits, bytes=limits.bytes // len(runs))
-    shown = [_run(run, share) for run in runs]
+    shown = [_run(run, share, console or Console(quiet=True), known) for run in runs]
     return {
         "bins": {"delta": DELTA_BINS.tolist(), "gate": GATE_BINS.tolist()},
         "methods": list(_over_seeds(shown)),
@@ -63,10 +69,10 @@ def _over_seeds(runs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {"method": method, "seeds": len(seeds), "points": points}
 
 
-def _run(run: ReportRun, limits: Limits) -> dict[str, Any]:
-    tokenizer = run.tokenizer()
-    found = audit(run.folder, run.name, Pieces(tokenizer), limits)
-    if tokenizer is None and found.cases:
+def _run(run: ReportRun, limits: Limits, console: Console, known: Known | None) -> dict[str, Any]:
+    pieces = Pieces(run.tokenizer())
+    found = audit(run.folder, run.name, pieces, limits, console, known)
+    if found.cases and not pieces.known:
         found.note(f"{run.folder.root} holds no tokenizer yet: tokens are shown as ids")
     measured = metrics(run.folder)
     evals = evaluations(run.folder)

@@ -16,7 +16,12 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer | None) -> None:
         self._tokenizer = tokenizer
-        self._known: dict[tuple[int, ...], str] = {}
+        self._seen: dict[tuple[int, ...], str] = {}
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a tokenizer."""
+        return self._tokenizer is not None
 
     def __call__(self, ids: Sequence[int]) -> list[str]:
         """The text of each id."""
@@ -27,10 +32,10 @@ class Pieces:
     def _piece(self, ids: Sequence[int]) -> str:
         """The text of the last of one or two ids."""
         key = tuple(ids)
-        if key not in self._known:
+        if key not in self._seen:
             before, both, alone = (self._decode(part) for part in (key[:-1], key, key[-1:]))
-            self._known[key] = both.removeprefix(before) if both.startswith(before) else alone
-        return self._known[key]
+            self._seen[key] = both.removeprefix(before) if both.startswith(before) else alone
+        return self._seen[key]
 
     def _decode(self, ids: Sequence[int]) -> str:
         assert self._tokenizer is not None

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from sprout.seed.report.cases import Limits
+from sprout.seed.report.audit import Known, Limits
 from sprout.seed.report.data import report_data
 from sprout.seed.report.page import html
 from sprout.seed.report.runs import find_runs
@@ -37,6 +37,7 @@ class LiveReport:
     def __init__(self, folders: Sequence[Path], limits: Limits) -> None:
         self._folders, self._limits = folders, limits
         self._lock = threading.Lock()
+        self._known: Known = {}
         self._seen: list[tuple[str, int, int]] | None = None
         self._body, self._tag = b"", ""
 
@@ -45,7 +46,7 @@ class LiveReport:
         with self._lock:
             seen = self._files()
             if seen != self._seen:
-                body = orjson.dumps(report_data(self._folders, self._limits))
+                body = orjson.dumps(report_data(self._folders, self._limits, known=self._known))
                 self._seen, self._body = seen, body
                 self._tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
             return self._body, self._tag

@@ -49,7 +49,7 @@ function drawList(cases, state, shown, link) {
   byId("cases").replaceChildren(...cases.slice(0, shown).map((one) => element("li", {}, element("a", {
     href: link(one.id), "aria-current": one.id === state.case ? "true" : "false", "--colour": `var(--${one.success ? "good" : "bad"})` },
     outcome(one), ` ${one.task}`,
-    element("span", { class: "meta" }, listed(one))))));
+    element("span", { class: "meta" }, ...listed(one))))));
   byId("count").textContent = `${cases.length} cases${cases.length > shown ? `, ${shown} listed` : ""}`;
   byId("more").textContent = `List ${Math.min(PAGE, cases.length - shown)} more`;
   byId("more").classList.toggle("hidden", cases.length <= shown);
@@ -59,9 +59,9 @@ const outcome = (one) => element("span", { class: `outcome ${outcomeOf(one)}` },
 
 function listed(one) {
   const parts = [`update ${one.update}`, one.family];
-  if (one.delta_mean !== null) parts.push(`mean\u00a0Δ\u00a0${signed(one.delta_mean, 2)}`, `max\u00a0|Δ|\u00a0${one.delta_max.toFixed(2)}`);
+  if (one.delta_mean !== null) parts.push(`mean Δ ${signed(one.delta_mean, 2)}`, `max |Δ| ${one.delta_max.toFixed(2)}`);
   if (skillOf(one) === "invalid") parts.push("skill invalid");
-  return parts.join(" · ");
+  return parts.map((part, i) => element("span", {}, `${i ? "· " : ""}${part}`));
 }
 
 function sampledText(runs) {

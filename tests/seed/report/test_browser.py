@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sprout.engine.metrics import MetricsLogger
-from sprout.seed.report.cases import Limits
+from sprout.seed.report.audit import Limits
 from sprout.seed.report.page import write_report
 from sprout.seed.report.serve import LiveReport, make_server
 from sprout.seed.trajectory import Skill
@@ -100,7 +100,7 @@ def test_filters_and_orders_choose_cases(open_page, report):
     assert page.locator("#cases a").count() == 2
     page.select_option("[name=only]", "")
     page.select_option("[name=order]", "delta")
-    assert "max\u00a0|Δ|\u00a03.00" in page.locator("#cases a").first.inner_text()
+    assert "max |Δ| 3.00" in page.locator("#cases a").first.inner_text()
     page.select_option("[name=outcome]", "")
     page.select_option("[name=skill]", "invalid")
     assert page.locator("#cases a").count() == 4

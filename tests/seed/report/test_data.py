@@ -5,10 +5,13 @@ import shutil
 import numpy as np
 import orjson
 import pytest
+from rich.console import Console
 from tokenizers import Tokenizer
 
 from sprout.engine.metrics import read_metrics
-from sprout.seed.report.cases import CASE_BYTES, Limits, audit
+from sprout.seed.report import audit as audit_module
+from sprout.seed.report.audit import Limits, audit
+from sprout.seed.report.case import CASE_BYTES
 from sprout.seed.report.curves import thinned
 from sprout.seed.report.data import report_data
 from sprout.seed.report.pieces import Pieces
@@ -20,7 +23,7 @@ DELTAS = {1: [[0.5, -0.5], [0.1], [1.0], [0.2, 0.2]], 4: [[-3.0], [0.3]]}
 
 
 def cases_of(folder, **limits):
-    return audit(folder, "run", Pieces(None), Limits(**limits))
+    return audit(folder, "run", Pieces(None), Limits(**limits), Console(quiet=True))
 
 
 def test_a_real_run_is_gathered_as_it_was_written(tiny):
@@ -129,6 +132,20 @@ def test_the_page_stays_small_whatever_the_run_holds(tmp_path, write_run, edit_l
     assert "characters more" in big["turns"][0]["observation"]
 
 
+def test_an_update_is_read_once_until_its_files_change(tmp_path, write_run, edit_lines, monkeypatch):
+    folder, known, console = write_run(tmp_path / "a", DELTAS), {}, Console(quiet=True)
+    read = []
+    original = audit_module._Update.audit
+    monkeypatch.setattr(
+        audit_module._Update, "audit", lambda u, *a: read.append(u._update) or original(u, *a)
+    )
+    first = audit(folder, "run", Pieces(None), Limits(), console, known)
+    assert audit(folder, "run", Pieces(None), Limits(), console, known) == first and read == [1, 4]
+    edit_lines(folder.trajectories(4), lambda lines: lines[0].update(task="another"))
+    changed = audit(folder, "run", Pieces(None), Limits(), console, known)
+    assert read == [1, 4, 4] and any(case["task"] == "another" for case in changed.cases)
+
+
 def test_a_run_without_scores_shows_its_trajectories(tmp_path, write_run):
     folder = write_run(tmp_path / "a", DELTAS)
     shutil.rmtree(folder.root / "scores")
@@ -164,7 +181,7 @@ def test_lines_that_cannot_be_read_are_left_out_and_named(tmp_path, write_run, e
     assert len(found.cases) == 5 and len(found.notes) == 3
     assert "000001.jsonl:1: gate" in found.notes[0] and "000001.jsonl:4: not a JSON line" in found.notes[1]
     assert "do not fit" in found.notes[2]
-    monkeypatch.setattr("sprout.seed.report.cases.LONGEST_LINE", 500)
+    monkeypatch.setattr("sprout.seed.report.audit.LONGEST_LINE", 500)
     with pytest.warns(UserWarning, match="is longer than"):
         assert cases_of(folder).cases == []
 

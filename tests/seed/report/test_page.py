@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from sprout.seed import cli
-from sprout.seed.report.cases import Limits
+from sprout.seed.report.audit import Limits
 from sprout.seed.report.page import MARK, html, write_report
 
 ATTACK = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1><!--"

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from sprout.engine.metrics import MetricsLogger
-from sprout.seed.report.cases import Limits
+from sprout.seed.report.audit import Limits
 from sprout.seed.report.serve import LiveReport, make_server
 
 
