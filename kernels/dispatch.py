@@ -48,6 +48,7 @@ NATIVE_DTYPES = {
     "rotary": (torch.float32, torch.bfloat16),
     "swiglu": (torch.float32, torch.bfloat16),
     "tree_attention": (torch.float32, torch.bfloat16),
+    "decode_attention": (torch.float32, torch.bfloat16),
     "selected_logprob": (torch.float32, torch.bfloat16, torch.float16),
 }
 

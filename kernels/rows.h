@@ -25,6 +25,15 @@ using Eight = std::integral_constant<int64_t, 8>;
 template <typename T, int Dims>
 using Strided = nanobind::ndarray<T, nanobind::ndim<Dims>, nanobind::device::cpu>;
 
+// [rows, heads, size] with any strides, but a stride of 1 in the last dimension.
+template <typename T>
+struct Heads {
+    T* data;
+    int64_t row_stride, head_stride;
+
+    T* at(int64_t row, int64_t head) const { return data + row * row_stride + head * head_stride; }
+};
+
 template <typename T>
 constexpr bool is_array = false;
 template <typename... Config>

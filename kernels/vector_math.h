@@ -10,7 +10,9 @@ typedef float F32x8 __attribute__((vector_size(32)));
 typedef float F32x4 __attribute__((vector_size(16)));
 typedef int32_t I32x8 __attribute__((vector_size(32)));
 typedef uint32_t U32x8 __attribute__((vector_size(32)));
+typedef uint32_t U32x4 __attribute__((vector_size(16)));
 typedef uint16_t U16x8 __attribute__((vector_size(16)));
+typedef uint16_t U16x4 __attribute__((vector_size(8)));
 
 // The upper half of a float; arithmetic is done on floats.
 struct BFloat16 {
@@ -25,10 +27,22 @@ inline F32x8 load8(const float* p) {
 
 inline void store8(float* p, F32x8 v) { std::memcpy(p, &v, sizeof v); }
 
+inline F32x4 load4(const float* p) {
+    F32x4 v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+}
+
 inline F32x8 load8(const BFloat16* p) {
     U16x8 bits;
     std::memcpy(&bits, p, sizeof bits);
     return (F32x8)(__builtin_convertvector(bits, U32x8) << 16);
+}
+
+inline F32x4 load4(const BFloat16* p) {
+    U16x4 bits;
+    std::memcpy(&bits, p, sizeof bits);
+    return (F32x4)(__builtin_convertvector(bits, U32x4) << 16);
 }
 
 // Nearest, ties to even; NaN stays NaN.

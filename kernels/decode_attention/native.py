@@ -1,9 +1,10 @@
-"""Native CPU path of `decode_attention` (native.cpp), float32."""
+"""Native CPU path of `decode_attention` (native.cpp), float32 and bfloat16."""
 
 import torch
 from torch import Tensor
 
 from sprout.kernels import _native
+from sprout.kernels.arrays import array
 
 
 def decode_attention(
@@ -17,8 +18,7 @@ def decode_attention(
 ) -> Tensor:
     """See `sprout.kernels.decode_attention`."""
     out = torch.empty(q.shape, dtype=q.dtype)
-    # As NumPy arrays: a tensor's own DLPack export costs several microseconds each.
-    floats = [x.detach().numpy() for x in (q, k_pages, v_pages)]
-    ids = [x.numpy() for x in (page_table, sequence, length)]
-    _native.decode_attention(*floats, *ids, scale, out.numpy(), torch.get_num_threads())
+    ids = [x.contiguous().numpy() for x in (page_table, sequence, length)]
+    tensors = [array(x) for x in (q, k_pages, v_pages)]
+    _native.decode_attention(*tensors, *ids, scale, array(out), torch.get_num_threads())
     return out

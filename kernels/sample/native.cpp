@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "vector_math.h"
+#include "rows.h"
 
 namespace nb = nanobind;
 using sprout::F32x8;
@@ -125,4 +125,4 @@ void sample(Logits logits, Column<const float> temperature, Column<const double>
 
 }  // namespace
 
-void bind_sample(nb::module_& m) { m.def("sample", &sample); }
+void bind_sample(nb::module_& m) { sprout::define(m, "sample", &sample); }

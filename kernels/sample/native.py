@@ -19,7 +19,7 @@ def sample(
     token, logprob = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.float32)
     parameters = _column(temperature, rows, torch.float32), _column(top_p, rows, torch.float64)
     tensors = (logits, *parameters, key, position, token, logprob)
-    _native.sample(*(x.numpy() for x in tensors), torch.get_num_threads())
+    _native.sample(*(x.contiguous().numpy() for x in tensors), torch.get_num_threads())
     return token, logprob
 
 

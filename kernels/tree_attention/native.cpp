@@ -55,8 +55,8 @@ void backward(Array<const T> q, Array<const T> k, Array<const T> v, Ids order, I
 // The scale is a double because nanobind takes a Python float for a float only if no bit is lost, and otherwise looks
 // for an overload with conversions.
 void bind_tree_attention(nb::module_& m) {
-    m.def("tree_attention_forward", &forward<float>);
-    m.def("tree_attention_forward", &forward<BFloat16>);
-    m.def("tree_attention_backward", &backward<float>);
-    m.def("tree_attention_backward", &backward<BFloat16>);
+    define(m, "tree_attention_forward", &forward<float>);
+    define(m, "tree_attention_forward", &forward<BFloat16>);
+    define(m, "tree_attention_backward", &backward<float>);
+    define(m, "tree_attention_backward", &backward<BFloat16>);
 }

@@ -2,22 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "panels.h"
 #include "visibility.h"
 
 namespace sprout {
-
-// [rows, heads, size] with any strides, but a stride of 1 in the last dimension.
-template <typename T>
-struct Heads {
-    T* data;
-    int64_t row_stride, head_stride;
-
-    T* at(int64_t row, int64_t head) const { return data + row * row_stride + head * head_stride; }
-};
 
 // Query head h belongs to key head h / group. The sorted query i is row order[i]; sorted queries are attended to in
 // blocks. A panel's rows of a block that see none of its keys are left out, so blocks may cross the branches of a
@@ -47,10 +37,6 @@ struct Problem {
         return {i * block_queries(), std::min(queries, (i + 1) * block_queries()), group};
     }
 };
-
-using Buffer = std::unique_ptr<float[]>;  // not initialised
-
-inline Buffer buffer(int64_t floats) { return Buffer(new float[floats]); }
 
 // Keys or values of all heads as matrices [padded_keys, width] of panels, and their transposes.
 struct Packed {

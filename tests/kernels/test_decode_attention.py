@@ -130,8 +130,10 @@ def test_a_row_depends_on_no_other(cpu_backend, heads):
             assert torch.equal(some, together[rows])
 
 
-def test_thread_count_changes_no_bit():
-    arguments = batch([300, 1, 17, 511], page=16, max_pages=32, D=64)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("spans", [[(300, 300), (1, 1), (17, 17), (511, 511)], [(9, 9), (20, 150)]], ids=str)
+def test_thread_count_changes_no_bit(spans, dtype):
+    arguments = prompt(spans, page=16, D=64, dtype=dtype)
     before, results = torch.get_num_threads(), []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
@@ -153,6 +155,73 @@ def test_rows_of_a_prompt_equal_causal_attention(cpu_backend):
     heads = (x[:n].transpose(0, 1)[None] for x in (q, k, v))
     expected = scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True)[0].transpose(0, 1)
     torch.testing.assert_close(out, expected)
+
+
+def prompt(spans, *, heads=(4, 2), D=16, page=4, dtype=torch.float32):
+    """For each span (first, last) one sequence with rows of lengths first..last."""
+    last = max(stop for _, stop in spans)
+    q, k, v, table, _, _ = batch([last] * len(spans), D=D, heads=heads, page=page, max_pages=-(-last // page))
+    sequence = torch.cat([torch.full((n - m + 1,), s) for s, (m, n) in enumerate(spans)]).int()
+    length = torch.cat([torch.arange(m, n + 1) for m, n in spans]).int()
+    q = random(len(length), heads[0], D, dtype=dtype)
+    return [q, k.to(dtype), v.to(dtype), table, sequence, length]
+
+
+@pytest.fixture(
+    params=[("native", torch.float32), ("native", torch.bfloat16), ("torch", torch.float32)],
+    ids=["native-float32", "native-bfloat16", "torch-float32"],
+)
+def prompt_path(request):
+    """Backends that are fast enough for prompts of hundreds of rows; Triton's interpreter is not."""
+    if request.param[0] == "native":
+        pytest.importorskip("sprout.kernels._native", reason="not built", exc_type=ImportError)
+    return request.param
+
+
+# Native code takes rows in blocks of 96 query heads and tiles of 6, keys in chunks of 128 and panels of 16.
+@pytest.mark.parametrize("spans", [[(15, 18)], [(127, 130)], [(1, 33)], [(250, 258)]], ids=str)
+@pytest.mark.parametrize("heads", [(1, 1), (4, 2), (7, 1)], ids=str)
+def test_prompts_at_the_edges_of_tiles(assert_accurate, prompt_path, spans, heads):
+    backend, dtype = prompt_path
+    check(assert_accurate, backend, prompt(spans, heads=heads, dtype=dtype))
+
+
+@pytest.mark.parametrize("rows", [95, 96, 97, 200])
+@pytest.mark.parametrize("heads", [(1, 1), (14, 2), (120, 1)], ids=str)
+def test_prompts_at_the_edges_of_blocks(assert_accurate, prompt_path, rows, heads):
+    backend, dtype = prompt_path
+    check(assert_accurate, backend, prompt([(3, rows + 2)], heads=heads, page=16, dtype=dtype))
+
+
+@pytest.mark.parametrize("D", [1, 7, 8, 16, 20, 40, 64, 80, 128, 256])
+def test_prompts_and_single_rows_of_every_head_size(assert_accurate, prompt_path, D):
+    backend, dtype = prompt_path
+    check(assert_accurate, backend, prompt([(33, 33), (5, 5), (12, 30), (1, 9), (17, 17)], D=D, dtype=dtype))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("heads", [(1, 1), (5, 1), (6, 2), (4, 4)], ids=str)
+def test_a_row_of_a_prompt_depends_on_no_other(prompt_path, heads):
+    backend, dtype = prompt_path
+    q, k, v, table, sequence, length = prompt(
+        [(140, 140), (120, 150), (1, 70)], heads=heads, D=40, page=16, dtype=dtype
+    )
+    backwards = list(range(len(q) - 1, -1, -1))
+    with use_backend(decode_attention=backend):
+        together = decode_attention(q, k, v, table, sequence, length)
+        for rows in ([0], [20], [5, 40], [1, 2, 3], [31, 1, 31], list(range(7, 60)), backwards):
+            some = decode_attention(q[rows], k, v, table, sequence[rows], length[rows])
+            assert torch.equal(some, together[rows])
+
+
+def test_what_another_row_of_the_prompt_sees_is_not_read(cpu_backend):
+    q, k, v, table, sequence, length = prompt([(10, 21)])
+    with use_backend(decode_attention=cpu_backend):
+        clean = decode_attention(q, k, v, table, sequence, length)
+        for cache in (k, v):
+            cache[table[0, 4], 0] = torch.nan  # position 16
+        out = decode_attention(q, k, v, table, sequence, length)
+    assert torch.equal(out[:7], clean[:7]) and out[7:].isnan().all()
 
 
 def test_sequences_may_share_pages(cpu_backend):

@@ -51,6 +51,14 @@ def test_arrays_are_never_converted():
         native.swiglu_forward(narrow, narrow, wide, 1)
     with pytest.raises(TypeError):
         native.adamw([narrow[0]], [narrow[0]], [wide[0]], [narrow[0]], 0.9, 0.9, 1, 1, 0, 0, 1, 1)
+    ids, heads, wide_heads = np.zeros(2, np.int32), narrow.reshape(2, 2, 4), wide.reshape(2, 2, 4)
+    with pytest.raises(TypeError):
+        native.tree_attention_forward(heads, heads, heads, ids, ids, ids, 1.0, wide_heads, narrow[:, :2], 1)
+    with pytest.raises(TypeError):
+        native.decode_attention(heads, heads[None], heads[None], ids[None], ids, ids, 1.0, wide_heads, 1)
+    key = np.zeros(2, np.int64)
+    with pytest.raises(TypeError):
+        native.sample(narrow, narrow[:, 0].copy(), wide[:, 0].copy(), key, key, ids, narrow[:, 0].copy(), 1)
 
 
 def test_numbers_may_be_integers():

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "rows.h"
@@ -34,6 +35,10 @@ constexpr int kRows = 2, kColumns = 2;
 #endif
 constexpr int kLanes = sizeof(Lanes) / sizeof(float), kVectors = kPanel / kLanes;
 
+using Buffer = std::unique_ptr<float[]>;  // not initialised
+
+inline Buffer buffer(int64_t floats) { return Buffer(new float[floats]); }
+
 constexpr int64_t round_up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
 SPROUT_INLINE Lanes load_lanes(const float* p) {
@@ -50,8 +55,15 @@ class Sums {
     SPROUT_INLINE void load(const float* p) { load(p, All{}); }
     SPROUT_INLINE void store(float* p) const { store(p, All{}); }
 
-    // Adds a panel's rows times the 16 rows of b.
-    SPROUT_INLINE void add_product(const float* a, const float* b) { add<kPanel, 1>(a, b, kPanel); }
+    // Adds the first `depth` columns of a panel's rows times as many rows of b.
+    SPROUT_INLINE void add_product(const float* a, const float* b, int64_t depth = kPanel) {
+        add<kPanel, 1>(a, b, depth);
+    }
+
+    // The same for rows of b that begin anywhere, at rows[k] + d.
+    SPROUT_INLINE void add_product(const float* a, const float* const* rows, int64_t d, int64_t depth) {
+        for (int64_t k = 0; k < depth; ++k) add_step<kPanel>(a + k, rows[k] + d, All{});
+    }
 
     // Adds the transposed columns of a panel of `depth` rows times as many rows of b.
     SPROUT_INLINE void add_transposed_product(const float* a, const float* b, int64_t depth) {
