@@ -7,7 +7,8 @@ those of `x + residual` and `rms_norm`, bit for bit on the CPU. The backward sav
 lives anyway) and one number per row, and adds the gradient that arrives through the sum in the same pass.
 About 5 FLOPs per element forward and 9 backward: bound by memory everywhere. See `rms_norm` for numerics.
 
-The Triton kernels are those of `rms_norm` with a residual; the CPU paths compose the two ops.
+The Triton kernels are those of `rms_norm` with a residual; the CPU paths compose the two ops. The native one
+takes float32 and bfloat16 (summed in float32).
 """
 
 from torch import Tensor

@@ -15,7 +15,8 @@ Numerics: mean square, scaling and both reductions in float32 whatever the input
 rounded to x's dtype before the weight multiplies it, as transformers does.
 Triton: a program holds whole rows, several if they are short (q and k norms), one if long; up to 16,384
 elements. Compiled for sm_80 and sm_90 without spills up to 8,192; at 16,384 the backward spills 128 bytes a
-thread. Native: C++ and OpenMP over rows. Measured so far on CPUs only.
+thread. Native: C++ and OpenMP over rows, float32 and bfloat16 (summed in float32). Measured so far on CPUs
+only.
 """
 
 from torch import Tensor

@@ -8,7 +8,8 @@ packed and tree-shaped batches), so the tables come in by row and nothing here c
 Cost: 3 FLOPs per element and two transfers (read, write), plus D/2 cosines and sines a row; memory-bound.
 Numerics: float32 arithmetic whatever the inputs, rounded once at the end.
 Triton: heads and pairs are padded to powers of two under a mask, so 5 heads of size 80 or 96 are fine; up to
-32,768 padded pairs a row. Compiled for sm_80 and sm_90 without spills. Measured so far on CPUs only.
+32,768 padded pairs a row. Compiled for sm_80 and sm_90 without spills. Native: C++ and OpenMP over rows,
+float32 and bfloat16 (computed in float32). Measured so far on CPUs only.
 """
 
 from torch import Tensor

@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from sprout.kernels.launch import choose, interpreting
+from sprout.kernels.launch import Blocks, choose, interpreting
 from sprout.kernels.selected_logprob.triton_backward import Upstream, backward
 from sprout.kernels.selected_logprob.triton_blocks import TABLE
 from sprout.kernels.selected_logprob.triton_kernels import combine_kernel, forward_kernel
@@ -128,7 +128,8 @@ def score(
         INTERPRET=interpreting(),
         **blocks.launch(),
     )
-    combine_kernel[(triton.cdiv(M, TOKENS_PER_PROGRAM),)](
-        logit, peaks, masses, moments, logprob, peak, mass, entropy, M, chunks, BLOCK_M=TOKENS_PER_PROGRAM
+    blocks = Blocks({"BLOCK_M": TOKENS_PER_PROGRAM})
+    combine_kernel[(triton.cdiv(M, blocks["BLOCK_M"]),)](
+        logit, peaks, masses, moments, logprob, peak, mass, entropy, M, chunks, **blocks.launch()
     )
     return Scores(logprob, entropy, peak, mass)

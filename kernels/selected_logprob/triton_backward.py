@@ -15,7 +15,7 @@ import torch
 import triton
 from torch import Tensor
 
-from sprout.kernels.launch import choose, interpreting
+from sprout.kernels.launch import Blocks, choose, interpreting
 from sprout.kernels.selected_logprob.triton_backward_kernels import (
     d_logits_kernel,
     d_rows_kernel,
@@ -194,8 +194,8 @@ def _sum_rows(d_rows: Tensor, row: Tensor, N: int, upstream: Upstream, dtype: to
     ordered, order = row.sort(stable=True)
     bounds = torch.searchsorted(ordered, torch.arange(N + 1, device=row.device))
     d_hidden = torch.empty(N, H, dtype=dtype, device=row.device)
-    block = min(WIDEST_ROW, triton.next_power_of_2(H))
-    sum_rows_kernel[(N * triton.cdiv(H, block),)](
-        d_rows, order, bounds, upstream.unscale, d_hidden, H=H, BLOCK_H=block
+    blocks = Blocks({"BLOCK_H": min(WIDEST_ROW, triton.next_power_of_2(H))})
+    sum_rows_kernel[(N * triton.cdiv(H, blocks["BLOCK_H"]),)](
+        d_rows, order, bounds, upstream.unscale, d_hidden, H=H, **blocks.launch()
     )
     return d_hidden

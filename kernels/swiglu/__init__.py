@@ -10,7 +10,8 @@ Cost per element: about 6 FLOPs and an exponential with three transfers forward,
 memory-bound. Numerics: float32 arithmetic, silu(gate) rounded to the input dtype before it multiplies up, as
 transformers does. exp may overflow to infinity for gates below -88; the sigmoid is then exactly 0.
 Triton: elementwise over row and column blocks, so strided halves of a fused projection need no copy.
-Compiled for sm_80 and sm_90 without spills. Measured so far on CPUs only.
+Compiled for sm_80 and sm_90 without spills. Native: C++ and OpenMP over rows, float32 and bfloat16 (computed
+in float32). Measured so far on CPUs only.
 """
 
 from torch import Tensor
