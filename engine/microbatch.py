@@ -20,7 +20,7 @@ def split_turns(turns: Sequence[Turn], rows_per_micro_batch: int) -> list[list[i
     students = [np.concatenate([t.context, t.action]) for t in turns]
     keys = [s.astype(">u4").tobytes() for s in students]
     order = sorted(range(len(turns)), key=keys.__getitem__)
-    alone = [len(student) + _teacher_rows(turn) for student, turn in zip(students, turns, strict=True)]
+    alone = [rows_alone(turn) for turn in turns]
     if max(alone, default=0) > rows_per_micro_batch:
         raise ValueError(
             f"train.rows_per_micro_batch is {rows_per_micro_batch}, but a turn needs {max(alone)}; raise it"
@@ -46,6 +46,11 @@ def own_groups(turns: Sequence[Turn], rows_per_micro_batch: int) -> list[list[in
     groups = split_turns(turns, rows_per_micro_batch)
     sizes = [sum(len(turns[i].context) + len(turns[i].action) for i in group) for group in groups]
     return [[] if index is None else groups[index] for index in parallel.deal(sizes)]
+
+
+def rows_alone(turn: Turn) -> int:
+    """Rows of the forest of one turn."""
+    return len(turn.context) + len(turn.action) + _teacher_rows(turn)
 
 
 def _new_rows(sequence: Ids, previous: Ids | None) -> int:

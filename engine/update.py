@@ -23,6 +23,7 @@ from sprout.engine.forest import Floats, Forest, ForestStats, Turn
 from sprout.engine.microbatch import own_groups, split_turns
 from sprout.engine.model import Decoder
 from sprout.engine.optimizer import Optimizer
+from sprout.engine.row_budget import RowBudget
 from sprout.engine.shaping import AdvantageShaping
 from sprout.kernels import PolicyLossCoefficients, PolicyLossTerms, policy_loss
 
@@ -80,36 +81,61 @@ def policy_update(
 ) -> UpdateResult:
     """Take `settings.optimizer_steps` steps on `turns`, split into contiguous, equally long parts.
 
-    A step whose gradient is not finite changes nothing and is reported in `skipped_turns`.
+    A step whose gradient is not finite changes nothing and is reported in `skipped_turns`. Where memory does
+    not suffice, micro-batches are halved (`engine.row_budget`); actor/rows_per_micro_batch is what they ended
+    as.
     """
     coefficients = settings.coefficients
+    budget = RowBudget(settings.rows_per_micro_batch)
     if settings.needs_snapshot_scores:
-        turns = with_snapshot_scores(decoder, turns, settings)
+        turns = with_snapshot_scores(decoder, turns, settings, budget)
         if settings.opd_baseline == "mean":
             coefficients = replace(coefficients, opd_center=mean_gate(turns, coefficients.beta))
-    step = _Step(decoder, replace(settings, coefficients=coefficients))
+    settings = replace(settings, coefficients=coefficients)
+    statistics = _Statistics()
     scores: dict[int, TurnScores] = {}
     result = UpdateResult()
     norms: list[float] = []
     for part in np.array_split(np.arange(len(turns)), settings.optimizer_steps):
         indices = part.tolist()
+        batch = {i: turns[i] for i in indices}
         optimizer.zero_grad()
-        step.accumulate([turns[i] for i in indices], indices, scores)
+        statistics += budget.fit(
+            list(batch.values()),
+            lambda rows, batch=batch: _accumulate(decoder, settings, batch, rows, scores),
+            optimizer.zero_grad,
+        )
         norms.append(optimizer.step())
         if not math.isfinite(norms[-1]):
             result.skipped_turns += indices
     result.scores = _in_order(scores, len(turns))
-    result.metrics |= step.gathered().metrics(settings.optimizer_steps)
+    result.metrics |= statistics.gathered().metrics(settings.optimizer_steps)
     result.metrics["actor/grad_norm"] = float(np.mean(norms))
+    result.metrics["actor/rows_per_micro_batch"] = float(budget.rows)
     result.metrics["actor/skipped_steps"] = float(sum(not math.isfinite(n) for n in norms))
     return result
 
 
 @torch.no_grad()
 def score_turns(
-    decoder: Decoder, turns: Sequence[Turn], *, temperature: float, rows_per_micro_batch: int
+    decoder: Decoder,
+    turns: Sequence[Turn],
+    *,
+    temperature: float,
+    rows_per_micro_batch: int,
+    budget: RowBudget | None = None,
 ) -> list[tuple[Floats, Floats | None]]:
-    """Student and teacher log-probs of every turn under `decoder`, without training: paired re-scoring."""
+    """Student and teacher log-probs of every turn under `decoder`, without training: paired re-scoring.
+
+    `budget`, if given, replaces `rows_per_micro_batch` and remembers what memory allowed.
+    """
+    budget = budget or RowBudget(rows_per_micro_batch)
+    return budget.fit(turns, lambda rows: _score(decoder, turns, temperature, rows), lambda: None)
+
+
+def _score(
+    decoder: Decoder, turns: Sequence[Turn], temperature: float, rows_per_micro_batch: int
+) -> list[tuple[Floats, Floats | None]]:
     scores: dict[int, tuple[Floats, Floats | None]] = {}
     for group in own_groups(turns, rows_per_micro_batch):
         forest = Forest.pack([turns[i] for i in group], decoder.device)
@@ -122,10 +148,16 @@ def score_turns(
     return _in_order(scores, len(turns))
 
 
-def with_snapshot_scores(decoder: Decoder, turns: Sequence[Turn], settings: UpdateSettings) -> list[Turn]:
+def with_snapshot_scores(
+    decoder: Decoder, turns: Sequence[Turn], settings: UpdateSettings, budget: RowBudget | None = None
+) -> list[Turn]:
     """The turns with old and skill log-probs from the present weights: theta_old before the first step."""
     scores = score_turns(
-        decoder, turns, temperature=settings.temperature, rows_per_micro_batch=settings.rows_per_micro_batch
+        decoder,
+        turns,
+        temperature=settings.temperature,
+        rows_per_micro_batch=settings.rows_per_micro_batch,
+        budget=budget,
     )
     return [
         replace(turn, teacher_context=None, old_logprob=l_theta, skill_logprob=l_skill)
@@ -194,52 +226,57 @@ class _Columns:
         )
 
 
-class _Step:
-    """Accumulates gradients and statistics over the micro-batches of an update."""
+def _accumulate(
+    decoder: Decoder,
+    settings: UpdateSettings,
+    batch: dict[int, Turn],
+    rows: int,
+    scores: dict[int, TurnScores],
+) -> _Statistics:
+    """Backward through this rank's share of `batch` in micro-batches of `rows`; `scores` get its keys."""
+    indices, turns = list(batch), list(batch.values())
+    groups = split_turns(turns, rows)
+    aggregation = settings.loss_aggregation
+    rl_weight = _normalise([torch.from_numpy(_rl_mask(t)).double() for t in turns], groups, aggregation)
+    opd_weight = _normalise([torch.from_numpy(_opd_mask(t)).double() for t in turns], groups, aggregation)
+    statistics = _Statistics()
+    for group in own_groups(turns, rows):
+        own = [turns[i] for i in group]
+        forest = Forest.pack(own, decoder.device)
+        pair = pair_logprobs(decoder, forest, temperature=settings.temperature, with_entropy=True)
+        columns = _Columns.of(own, pair, [rl_weight[i] for i in group], [opd_weight[i] for i in group])
+        advantage = columns.shaped_advantage(settings.shaping, pair.student)
+        loss, terms = policy_loss(
+            pair.student,
+            old_logprob=columns.old_logprob,
+            advantage=advantage,
+            ref_logprob=columns.ref_logprob,
+            skill_logprob=columns.skill_logprob,
+            entropy=pair.entropy,
+            weight=columns.rl_weight,
+            opd_weight=columns.opd_weight,
+            coefficients=settings.coefficients,
+        )
+        loss.backward()
+        statistics.record(forest, pair, columns, terms)
+        statistics.flops += pair_flops(decoder.config, forest).shared
+        for i, score in zip(group, _turn_scores(own, pair, columns, advantage, terms), strict=True):
+            scores[indices[i]] = score
+    return statistics
 
-    def __init__(self, decoder: Decoder, settings: UpdateSettings) -> None:
-        self.decoder = decoder
-        self.settings = settings
-        self.sums: dict[str, float] = dict.fromkeys(COMPONENTS, 0.0)
-        self.samples: dict[str, list[Tensor]] = {}
-        self.forest_stats: list[ForestStats] = []
-        self.flops = 0.0
 
-    def accumulate(
-        self, turns: Sequence[Turn], indices: Sequence[int], scores: dict[int, TurnScores]
-    ) -> None:
-        """Backward through this rank's share of `turns`; `indices` are the keys of their `scores`."""
-        groups = split_turns(turns, self.settings.rows_per_micro_batch)
-        aggregation = self.settings.loss_aggregation
-        rl_weight = _normalise([torch.from_numpy(_rl_mask(t)).double() for t in turns], groups, aggregation)
-        opd_weight = _normalise([torch.from_numpy(_opd_mask(t)).double() for t in turns], groups, aggregation)
-        for group in own_groups(turns, self.settings.rows_per_micro_batch):
-            batch = [turns[i] for i in group]
-            forest = Forest.pack(batch, self.decoder.device)
-            pair = pair_logprobs(
-                self.decoder, forest, temperature=self.settings.temperature, with_entropy=True
-            )
-            columns = _Columns.of(batch, pair, [rl_weight[i] for i in group], [opd_weight[i] for i in group])
-            advantage = columns.shaped_advantage(self.settings.shaping, pair.student)
-            loss, terms = policy_loss(
-                pair.student,
-                old_logprob=columns.old_logprob,
-                advantage=advantage,
-                ref_logprob=columns.ref_logprob,
-                skill_logprob=columns.skill_logprob,
-                entropy=pair.entropy,
-                weight=columns.rl_weight,
-                opd_weight=columns.opd_weight,
-                coefficients=self.settings.coefficients,
-            )
-            loss.backward()
-            self._record(forest, pair, columns, terms)
-            for i, score in zip(group, _turn_scores(batch, pair, columns, advantage, terms), strict=True):
-                scores[indices[i]] = score
+@dataclass
+class _Statistics:
+    """What micro-batches add up to: loss components, per-token samples, forests."""
 
-    def _record(self, forest: Forest, pair: PairLogprobs, columns: _Columns, terms: PolicyLossTerms) -> None:
+    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(COMPONENTS, 0.0))
+    samples: dict[str, list[Tensor]] = field(default_factory=dict)
+    forest_stats: list[ForestStats] = field(default_factory=list)
+    flops: float = 0.0
+
+    def record(self, forest: Forest, pair: PairLogprobs, columns: _Columns, terms: PolicyLossTerms) -> None:
+        """Add a micro-batch."""
         self.forest_stats.append(forest.stats())
-        self.flops += pair_flops(self.decoder.config, forest).shared
         for name in COMPONENTS:
             self.sums[name] += float(getattr(terms, name))
         on, taught = columns.rl_weight > 0, columns.opd_weight > 0
@@ -257,16 +294,20 @@ class _Step:
         for name, values in samples.items():
             self.samples.setdefault(name, []).append(values)
 
-    def gathered(self) -> _Step:
+    def __iadd__(self, other: _Statistics) -> _Statistics:
+        self.sums = {name: self.sums[name] + value for name, value in other.sums.items()}
+        for name, values in other.samples.items():
+            self.samples.setdefault(name, []).extend(values)
+        self.forest_stats += other.forest_stats
+        self.flops += other.flops
+        return self
+
+    def gathered(self) -> _Statistics:
         """The statistics of all ranks together."""
-        own = {name: [torch.cat(values).cpu()] for name, values in self.samples.items()}
-        total = _Step(self.decoder, self.settings)
-        for sums, samples, stats, flops in parallel.gather((self.sums, own, self.forest_stats, self.flops)):
-            total.sums = {name: total.sums[name] + value for name, value in sums.items()}
-            for name, values in samples.items():
-                total.samples.setdefault(name, []).extend(values)
-            total.forest_stats += stats
-            total.flops += flops
+        samples = {name: [torch.cat(values).cpu()] for name, values in self.samples.items()}
+        total = _Statistics()
+        for own in parallel.gather(replace(self, samples=samples)):
+            total += own
         return total
 
     def metrics(self, steps: int) -> dict[str, float]:

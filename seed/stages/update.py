@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class Updater:
         objective = config.objective
         analyzes = needs_skills(objective) and objective.skill_source != "null"
         self._analyzer = player.analyzer(config.analyzer.kind) if analyzes else None
+        self._rows = config.train.rows_per_micro_batch  # fewer once memory has not sufficed
 
     def __call__(self, number: int) -> Outcome:
         train = self._config.train
@@ -81,6 +82,7 @@ class Updater:
 
     def _learn(self, turns: UpdateTurns, number: int) -> UpdateResult:
         settings = update_settings(self._config, number, len(turns.turns))
+        settings = replace(settings, rows_per_micro_batch=self._rows)
         batch = turns.turns
         if self._reference is not None:
             with self._timings("rescore"):
@@ -92,6 +94,7 @@ class Updater:
                 )
         with self._timings("update"):
             result = policy_update(self._policy.decoder, self._optimizer, batch, settings)
+        self._rows = int(result.metrics["actor/rows_per_micro_batch"])
         self._player.generator.reset()
         return result
 
