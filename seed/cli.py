@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import signal
 import sys
 import traceback
 import warnings
@@ -28,11 +27,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from sprout.seed.interrupts import Interrupted, install
+
 if TYPE_CHECKING:
     from sprout.seed.run import Run
     from sprout.seed.schema import Config
 
-USER_ERROR, INTERRUPTED = 2, 130
+USER_ERROR = 2
 MENDABLE = (ValueError, OSError, ImportError, FloatingPointError, RuntimeError, MemoryError)
 
 app = typer.Typer(
@@ -246,13 +247,9 @@ def bench(context: typer.Context) -> None:
     bench_app(args=context.args, prog_name="sprout bench", standalone_mode=False)
 
 
-class Interrupted(BaseException):
-    """Ctrl-C. Unlike KeyboardInterrupt it passes the command parser, which would end it with code 1."""
-
-
 def main() -> NoReturn:
     """Entry point: runs the command and ends the process with its exit code."""
-    signal.signal(signal.SIGINT, _interrupt)
+    install()
     sys.exit(execute(sys.argv[1:]))
 
 
@@ -264,21 +261,17 @@ def execute(given: list[str]) -> int:
         app(args=command, prog_name="sprout")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except Interrupted:
+    except Interrupted as interrupt:
         again = shlex.join(given) if given[0] in GO_ON else _resumed(given)
         goes_on = given[0] in (*RESUMABLE, *GO_ON)
         _print("interrupted" + (f"; go on with: sprout {again}" if goes_on else ""))
-        return INTERRUPTED
+        return interrupt.exit_code
     except MENDABLE as error:
         if "--debug" in given:
             traceback.print_exc()
         _print(f"error: {_one_line(error)}")
         return USER_ERROR
     return 0
-
-
-def _interrupt(*_: Any) -> NoReturn:
-    raise Interrupted
 
 
 def _open(recipe: str, overrides: list[str] | None, resume: str | None, dry_run: bool) -> Run | None:

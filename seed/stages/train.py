@@ -8,7 +8,9 @@ trajectories, evaluations and metrics of later updates are dropped and come out 
 from __future__ import annotations
 
 import math
+import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from sprout.engine.metrics import MetricsLogger, Timings
 from sprout.engine.optimizer import Optimizer, OptimizerConfig, build_optimizer
 from sprout.engine.progress import UpdateTable
 from sprout.engine.schedule import Schedule
+from sprout.seed.interrupts import Interrupted, finishing
 from sprout.seed.player import Player
 from sprout.seed.policy import load_policy
 from sprout.seed.run import Result, Run
@@ -30,6 +33,7 @@ from sprout.seed.stages.update import Outcome, Updater
 from sprout.seed.trajectory import write_trajectories
 
 SKIPPED_IN_A_ROW = 3
+TERMINATED = "SIGTERM"
 COLUMNS = {
     "success": "episode/success_rate",
     "val": "val/success_rate",
@@ -97,10 +101,21 @@ class Training:
         reference = load_policy(run.start_model(), config) if config.objective.kl_coef > 0 else None
         self.updater = Updater(config, self.policy, self.optimizer, self.player, reference, self.timings)
         self.counters = self._restore()
+        self.terminated: Callable[[], bool] = lambda: False
         self.ended_by = self._limit()
 
     def train(self) -> Result:
-        """Update until a limit is reached; what came of it."""
+        """Update until a limit is reached; what came of it.
+
+        After SIGTERM the update in hand is finished and a checkpoint written; then Interrupted is raised.
+        """
+        with finishing() as self.terminated:
+            result = self._updates()
+        if self.ended_by == TERMINATED:
+            raise Interrupted(signal.SIGTERM)
+        return result
+
+    def _updates(self) -> Result:
         config, counters = self.run.config.train, self.counters
         log = MetricsLogger(self.run.folder.root, resume_from=counters.updates + 1)
         table = UpdateTable(COLUMNS, console=self.run.console)
@@ -148,13 +163,18 @@ class Training:
             outcome.metrics["actor/non_finite"] = outcome.non_finite
         self.ended_by = self._limit()
         self._keep_scores(outcome)
-        if self.ended_by or (every and counters.updates % every == 0):
+        if self._complete or (every and counters.updates % every == 0):
             outcome.metrics |= self._evaluate()
         return outcome
 
+    @property
+    def _complete(self) -> bool:
+        """Whether the last update is made; after SIGTERM others follow some day."""
+        return self.ended_by not in ("", TERMINATED)
+
     def _keep_scores(self, outcome: Outcome) -> None:
         every, update = self.run.config.train.scores_every, self.counters.updates
-        if every and (self.ended_by or update == 1 or update % every == 0):
+        if every and (self._complete or update == 1 or update % every == 0):
             owners = [(outcome.trajectories[index].id, turn) for index, turn in outcome.turns.owners]
             write_scores(self.run.folder.scores(update), owners, outcome.scores)
 
@@ -184,6 +204,8 @@ class Training:
         train = self.run.config.train
         if self.counters.updates >= train.updates:
             return "train.updates"
+        if self.terminated():
+            return TERMINATED
         if self.counters.training_s >= self.budget_s:
             return "the time of the method it is compared with"
         if train.max_wall_s is not None and time.monotonic() - self.started >= train.max_wall_s:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from sprout.engine import checkpoint
 from sprout.engine.metrics import Timings, read_metrics
 from sprout.seed.config import load_config
+from sprout.seed.interrupts import Interrupted, finishing
 from sprout.seed.run import perform, start
 from sprout.seed.run_dir import RunDir
 
@@ -122,6 +123,39 @@ def test_training_killed_at_more_moments(tiny, tmp_path, trial):
     draw = random.Random(trial)
     run = train_killed_and_resumed(tiny, tmp_path, draw.choice(list(DURATION_S)), draw)
     assert_same_training(run, tiny.folder)
+
+
+@pytest.mark.parametrize("occurrence", [1, 3])
+def test_after_sigterm_the_update_is_finished_and_training_goes_on_with_the_same_bits(
+    tiny, tmp_path, monkeypatch, occurrence
+):
+    run = before_training(tiny, tmp_path)
+    original, entered = Timings.__call__, []
+
+    def watched(self, name):
+        entered.append(name)
+        if name == "update" and entered.count("update") == occurrence:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(self, name)
+
+    monkeypatch.setattr(Timings, "__call__", watched)
+    with pytest.raises(Interrupted) as ended:
+        perform(open_tiny(tmp_path), "train")
+    assert ended.value.exit_code == 128 + signal.SIGTERM
+    assert checkpoint.latest(run.checkpoints).name == f"step-{occurrence:06d}"
+    assert run.result("train") is None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    perform(open_tiny(tmp_path, "run.resume=true"), "train")
+    assert_same_training(run, tiny.folder)
+
+
+def test_a_second_sigterm_interrupts_at_once():
+    with finishing() as asked:
+        assert not asked()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert asked()
+        with pytest.raises(Interrupted):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
 
 
 def test_base_training_killed_and_resumed_gives_the_same_bits(tiny, tmp_path):
