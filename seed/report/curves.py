@@ -69,6 +69,7 @@ def _panel(panel: Mapping[str, Any]) -> dict[str, Any]:
         "low": low,
         "high": high,
         "macro": panel["macro_success_rate"],
+        "reward": panel.get("mean_reward"),
         "tasks": panel["tasks"],
         "families": dict(_families(panel["by_family"])),
     }

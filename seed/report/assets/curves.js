@@ -80,11 +80,13 @@ function evaluations(data, runs) {
   const banded = (run, who) => run.evals.filter((one) => one[who])
     .map((one) => ({ x: one.updates, y: one[who].success, low: one[who].low, high: one[who].high }));
   const line = (run, name, points, dashed = false) => ({ name, colour: run.colour, dashed, points });
+  const graded = runs.some((run) => run.evals.some(({ student }) => student.reward !== null && student.reward !== student.success));
   const seeds = data.methods.map((method, i) => ({ name: `${method.method} (${method.seeds} seeds)`, colour: colour(i), points: method.points }));
   return [
     lineChart({ title: "Success, select panel", note: "Band: 95 % Wilson interval over the panel's tasks.", format: percent,
       series: runs.flatMap((run) => [line(run, run.name, banded(run, "student")), line(run, `${run.name}, own skill in the prompt`, banded(run, "teacher"), true)]) }),
     lineChart({ title: "Success by method, mean over seeds", note: "Band: 95 % Student-t interval over seeds.", format: percent, series: seeds }),
+    graded ? lineChart({ title: "Mean reward, select panel", series: runs.map((run) => line(run, run.name, own(run, "student", "reward"))) }) : null,
     lineChart({ title: "Success, select panel, mean over families", format: percent, series: runs.map((run) => line(run, run.name, own(run, "student", "macro"))) }),
   ];
 }
