@@ -259,7 +259,9 @@ def _join() -> None:
     if not described or dist.is_initialized():
         return
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    _store, index, count = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    store, index, count = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    # torchrun may keep its store over a restart, with what the ranks that died have said there.
+    _store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=_store, rank=index, world_size=count, timeout=TIMEOUT)
 
 

@@ -116,3 +116,24 @@ def test_a_function_of_rank_zero_is_an_ordinary_one_in_a_single_process():
     assert twice(3) == 6 and twice.__name__ == "twice"
     with parallel.ranks():
         assert parallel.is_main()
+
+
+DIES_ONCE = """
+import os
+from sprout.engine import parallel
+
+with parallel.ranks():
+    parallel.barrier()
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and parallel.rank() == 1:
+        os.kill(os.getpid(), 9)
+    parallel.barrier()
+    print("through", parallel.rank(), flush=True)
+"""
+
+
+def test_ranks_that_torchrun_restarts_meet_again(tmp_path):
+    (tmp_path / "program.py").write_text(DIES_ONCE)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["--max-restarts=1", str(tmp_path / "program.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and {"through 0", "through 1"} == set(done.stdout.split("\n")) - {""}
