@@ -40,21 +40,32 @@ def memory_per_gpu(config: Config, model: ModelConfig) -> dict[str, float]:
                  or in bf16 a compute copy that generation needs whole
     optimizer    gradients and AdamW's two moments, sharded
     reference    the Stage-1 model of the KL term, sharded
-    activations  of one micro-batch: the layers' inputs alone and one layer's inside with
-                 train.activation_checkpointing, else every layer's
+    activations  of one micro-batch, all of whose rows count as trained
     """
     count, size, gpus = parameters(model), BYTES[config.model.dtype], config.machine.gpus
     trained = trained_parameters(config, model)
     copied = gpus > 1 or size < MASTER or trained < count
-    rows, hidden = config.train.rows_per_micro_batch, model.hidden_size
-    inside = 12 * hidden + 4 * model.intermediate_size
-    checkpointed = config.train.activation_checkpointing
-    values = model.layers * hidden + inside if checkpointed else model.layers * inside
     cached = 2 * model.layers * model.kv_heads * model.head_size * size
     return {
         "weights": trained * MASTER / gpus + (count * size if copied else 0),
         "optimizer": trained * (GRADIENT + 2 * MOMENT) / gpus,
         "reference": count * size / gpus if config.objective.kl_coef > 0 else 0.0,
         "KV cache": config.rollout.cache_tokens * cached,
-        "activations": rows * size * values,
+        "activations": activations(config, model) * size,
     }
+
+
+def activations(config: Config, model: ModelConfig) -> int:
+    """Numbers that a micro-batch needs between its forward and its backward.
+
+    A layer keeps per row: its input and the sum after attention, both normalised and not (4 H), rotated
+    queries and their outputs, keys and values, one log-sum-exp per head, two norms, and three times the MLP's
+    inside. With train.activation_checkpointing only the inputs, and one layer as above. The backward of a
+    layer adds the gradients of the MLP's inside and of its input and output.
+    """
+    hidden, inner = model.hidden_size, model.intermediate_size
+    attention = 2 * model.head_size * (model.heads + model.kv_heads) + model.heads
+    kept = 4 * hidden + attention + 2 + 3 * inner
+    backward = 2 * inner + 2 * hidden
+    layers = model.layers * hidden + kept if config.train.activation_checkpointing else model.layers * kept
+    return config.train.rows_per_micro_batch * (layers + backward)
