@@ -15,6 +15,7 @@ from sprout.engine.generator import Completion
 from sprout.seed.conversation import Conversation
 from sprout.seed.schema import RolloutSection
 from sprout.seed.trajectory import Ids, Trajectory, TurnRecord, split_context
+from sprout.seed.workers import WorkerEnvironment, WorkerError
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,14 @@ class Task:
     def group(self) -> str:
         return f"{self.split}-{self.seed}"
 
+    @property
+    def start(self) -> dict[str, Any]:
+        """Keyword arguments of an environment's `reset`."""
+        return {"seed": self.seed, "options": {"split": self.split}}
+
 
 class EpisodeError(Exception):
-    """An environment raised; the episode says nothing about the policy."""
+    """An environment raised, died or hung; the episode says nothing about the policy."""
 
 
 class Episode:
@@ -57,7 +63,7 @@ class Episode:
         self._chat = chat
         self._skill = skill
         self._max_turns = math.inf if max_turns is None else max_turns
-        self._observation, info = _guarded(environment.reset, seed=task.seed, options={"split": task.split})
+        self._observation, info = _guarded(environment.reset, **task.start)
         self.trajectory = Trajectory(
             update=update, group=task.group, member=member, env=name, split=task.split, seed=task.seed,
             task=info["task"], family=info["family"], system=getattr(environment, "system_prompt", ""),
@@ -74,6 +80,11 @@ class Episode:
     def turn(self) -> int:
         """Number of the turn that is to be sampled."""
         return len(self.trajectory.turns)
+
+    def begin(self, completion: Completion) -> None:
+        """Let an environment in a worker start on a response already; `advance` takes what comes of it."""
+        if isinstance(self.environment, WorkerEnvironment):
+            self.environment.step_async(self._chat.decode(completion.ids.tolist()))
 
     def advance(self, completion: Completion) -> None:
         """Step the environment with a response. Raises EpisodeError if the environment does."""
@@ -122,5 +133,7 @@ def _finite(reward: Any) -> float | None:
 def _guarded(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return call(*args, **kwargs)
+    except WorkerError as failure:
+        raise EpisodeError(str(failure)) from failure
     except Exception as error:
         raise EpisodeError(f"{type(error).__name__}: {error}") from error

@@ -23,6 +23,7 @@ from sprout.seed.run import run_folder
 from sprout.seed.schema import Config
 from sprout.seed.statistics import SuccessRate
 from sprout.seed.trajectory import Skill, Trajectory
+from sprout.seed.workers import environment_factory
 
 Shown = Literal["none", "own", "oracle", "policy", "static"]
 Split = Literal["select", "report"]
@@ -88,9 +89,7 @@ class Player:
         self.generator = policy.generator(config)
         if "static" in (config.analyzer.kind, config.train.skill, config.eval.skill):
             self._static()  # so that a missing file is said now, not after hours
-        self._rollouts = Rollouts(
-            self.generator, policy.chat, lambda: make_env(config.env.name, **config.env.options), config
-        )
+        self._rollouts = Rollouts(self.generator, policy.chat, environment_factory(config.env), config)
 
     def rollout(
         self, tasks: Sequence[Task], members: int, update: int, shown: Literal["none", "static"] = "none"

@@ -6,14 +6,15 @@ sampling is keyed by (run seed, update, task, member, turn), and results come in
 
 With several ranks each plays its share of the tasks with the whole weights, and all get the episodes of all.
 
-An exception in an environment says nothing about the policy. The episode is played once more in a fresh
-environment with the same seed and the same keys; if that fails too, its whole group is dropped and counted.
+An exception in an environment, or its death in a worker, says nothing about the policy. The episode is played
+once more in a fresh environment with the same seed and the same keys; if that fails too, its whole group is
+dropped and counted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from sprout.seed.episode import Episode, EpisodeError, Task
 from sprout.seed.schema import Config
 from sprout.seed.statistics import SuccessRate, success_rate
 from sprout.seed.trajectory import Trajectory
+from sprout.seed.workers import WorkerEnvironment, Workers
 
 log = logging.getLogger(__name__)
 SkillInPrompt = Callable[[Trajectory], str]
@@ -124,7 +126,9 @@ class Rollouts:
                 playing.close()
 
         with parallel.whole(self.generator.decoder):
-            return _result(parallel.share(tasks, play))
+            result = _result(parallel.share(tasks, play))
+        result.metrics |= self._worker_metrics()
+        return result
 
     def evaluate(
         self,
@@ -142,6 +146,13 @@ class Rollouts:
         sampling = sampling or Sampling(self.config.eval.temperature, self.config.eval.top_p)
         result = self.run(tasks, 1, update, sampling=sampling, skill=skill, progress=progress)
         return success_rate(result.trajectories), result
+
+    def _worker_metrics(self) -> dict[str, float]:
+        workers = self.make_environment
+        counts = Counter[str]()
+        for own in parallel.gather(workers.take_counts() if isinstance(workers, Workers) else counts):
+            counts.update(own)
+        return {f"rollout/{name}": float(counts[name]) for name in ("worker_restarts", "timeouts")}
 
     def stop_strings(self, environment: gymnasium.Env) -> StopStrings | None:
         """What ends a response beside the stop id: an environment may have a tuple `stop_strings`."""
@@ -189,10 +200,12 @@ class _Play:
     def run(self, progress: Progress) -> list[Group]:
         while self.waiting or self.live:
             while self.waiting and len(self.live) < self.layout.max_episodes:
-                self._start(*self.waiting.popleft())
+                self._fill(self.layout.max_episodes - len(self.live))
             owner = {live.session: live for live in self.live.values()}
-            for completion in self.generator.step():
-                live = owner[completion.session]
+            completed = [(owner[completion.session], completion) for completion in self.generator.step()]
+            for live, completion in completed:
+                live.episode.begin(completion)
+            for live, completion in completed:
                 if self.live.get((live.task, live.member)) is live:
                     self._advance(live, completion)
             progress(len(self.finished), len(self.tasks) * self.members)
@@ -208,8 +221,22 @@ class _Play:
         for environment in list(self.environments):
             self._discard(environment)
 
-    def _start(self, task: Task, member: int, attempt: int) -> None:
-        environment = self._environment(fresh=attempt > 1)
+    def _fill(self, room: int) -> None:
+        """Start the next `room` episodes; workers reset theirs side by side."""
+        starting: list[tuple[gymnasium.Env, Task, int, int]] = []
+        while self.waiting and len(starting) < room:
+            task, member, attempt = self.waiting.popleft()
+            environment = self._environment(fresh=attempt > 1)
+            if isinstance(environment, WorkerEnvironment):
+                environment.reset_async(**task.start)
+            starting.append((environment, task, member, attempt))
+        for environment, task, member, attempt in starting:
+            if self.groups[task].failure:  # of a member that began before
+                self._discard(environment)
+            else:
+                self._start(environment, task, member, attempt)
+
+    def _start(self, environment: gymnasium.Env, task: Task, member: int, attempt: int) -> None:
         config = self.rollouts.config
         try:
             episode = Episode(

@@ -27,7 +27,7 @@ from sprout.engine.files import replace_file
 from sprout.seed.config import dump_config, load_config
 from sprout.seed.schema import Config
 
-INCIDENTAL = ("run.resume", "run.name", "run.dir")
+INCIDENTAL = ("run.resume", "run.name", "run.dir", "env.workers", "env.step_timeout_s", "env.reset_timeout_s")
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def claim(folder: RunDir, config: Config, header: str = "") -> list[str]:
 
 
 def differing_keys(one: Config, other: Config) -> Iterator[str]:
-    """Dotted keys whose values differ, except where the run lies and whether it resumes."""
+    """Dotted keys whose values differ, except those that change no result."""
     left, right = _flat(one.model_dump(mode="json")), _flat(other.model_dump(mode="json"))
     for key in dict.fromkeys([*left, *right]):
         if key not in INCIDENTAL and left.get(key) != right.get(key):

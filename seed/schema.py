@@ -79,6 +79,15 @@ class EnvSection(Section):
     name: str = Field(default="household", min_length=1, description="its entry point")
     max_turns: Count | None = Field(default=None, description="None: the environment's own")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the environment")
+    workers: CountOrZero = Field(
+        default=0,
+        description="processes that environments run in, on every rank, so that one may die or hang; 0: this "
+        "process, without time limits. Results do not depend on it",
+    )
+    step_timeout_s: Positive = Field(default=60.0, description="for one step in a worker")
+    reset_timeout_s: Positive = Field(
+        default=300.0, description="for one reset in a worker, with what is loaded before the first"
+    )
 
 
 class BaseSection(Section):

@@ -1,8 +1,11 @@
 """Hindsight analyzers write one skill per completed trajectory; sources say whose skill a teacher shows."""
 
-from typing import Protocol
+from __future__ import annotations
 
-from sprout.seed.trajectory import Skill, Trajectory
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:  # environments import this package, and their workers do without torch
+    from sprout.seed.trajectory import Skill, Trajectory
 
 
 class Analyzer(Protocol):
