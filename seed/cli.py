@@ -6,6 +6,7 @@
     sprout run quickstart --resume           go on after an interruption; --resume=step-000040: from there
     sprout compare quickstart --methods seed,grpo --seeds 0,1,2      methods x seeds, with intervals
     sprout search-index CORPUS FOLDER        what the search environment retrieves from
+    sprout play household --seed 3           play an episode yourself
     sprout report runs/quickstart            one HTML page: curves, tokens coloured by Delta; --serve
     sprout rescore FILE FOLDER model.path=MODEL   score stored trajectories with and without skills
     sprout collect | annotate | sft | train | eval | base RECIPE     one stage of it
@@ -227,6 +228,21 @@ def search_index(
 
     manifest = build_index(corpus, folder, replace=replace)
     typer.echo(f"{manifest['passages']:,} passages of {corpus} -> {folder}")
+
+
+@app.command()
+def play(
+    environment: Annotated[str, typer.Argument(metavar="ENV", help="name of an environment, as household")],
+    options: Annotated[list[str] | None, typer.Argument(help="its options, as key=value")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="which episode of the split")] = 0,
+    split: Annotated[str, typer.Option(help="train, select, report, or another that it has")] = "train",
+    debug: Debug = False,
+) -> None:
+    """Play an episode yourself, in the terminal, from the text that a policy gets."""
+    from sprout.seed.play import parse_options
+    from sprout.seed.play import play as play_
+
+    play_(environment, seed, split, parse_options(options or ()))
 
 
 @app.command()
