@@ -21,6 +21,7 @@ from sprout.seed.envs import make_env
 from sprout.seed.episode import Task
 from sprout.seed.rollout import Rollouts
 from sprout.seed.run import perform, start
+from sprout.seed.run_dir import differing_keys
 from sprout.seed.workers import WorkerError, Workers
 
 PROGRAM = (
@@ -218,11 +219,11 @@ def test_sigterm_and_ctrl_c_do_not_end_a_worker(workers):
     assert environment.step("pid")[0] == pid and not pool.take_counts()
 
 
-def test_a_worker_imports_no_torch():
-    program = "import sys; import sprout.seed.worker_process, sprout.seed.envs.household; print(*sys.modules)"
-    modules = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout
+@pytest.mark.parametrize("name", ["household", "alfworld", "webshop", "search"])
+def test_a_worker_imports_no_torch(name):
+    program = f"import sys; import sprout.seed.worker_process, sprout.seed.envs.{name}; print(*sys.modules)"
+    python = [sys.executable, "-c", program]
+    modules = subprocess.run(python, capture_output=True, text=True, check=True).stdout
     assert not {"torch", "pydantic", "transformers"} & set(modules.split())
 
 
@@ -255,3 +256,4 @@ def test_a_recipe_learns_the_same_with_workers(tiny, tmp_path):
     config = load_config("tiny", [f"run.dir={tmp_path}", "run.resume=true", "env.workers=2"])
     perform(start(config, Console(quiet=True)), "train")
     assert_same_training(copy, tiny.folder)
+    assert list(differing_keys(tiny.config, config)) == []

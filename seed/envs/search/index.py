@@ -20,7 +20,6 @@ import numpy as np
 from rich.console import Console
 
 from sprout.engine.files import fresh_folder, swap_folder
-from sprout.engine.progress import progress
 from sprout.seed.envs.search.passages import Corpus, Passage, PassageStore, write_store
 
 MANIFEST, FORMAT = "manifest.json", 1
@@ -36,6 +35,8 @@ def build_index(
     Raises FileNotFoundError without a corpus, ValueError for a line that is no passage and for a folder that
     holds something else, ImportError without bm25s.
     """
+    from sprout.engine.progress import progress  # with torch, which those who only retrieve do without
+
     bm25s = _bm25s()
     corpus, console = Corpus(corpus_file), console or Console(stderr=True)
     if not corpus_file.is_file():
