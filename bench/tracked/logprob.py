@@ -1,12 +1,13 @@
 """selected_logprob against torch's composition and against its own GEMMs.
 
 Where half-precision GEMMs are slow, torch's composition cannot do 4,096 tokens in minutes. Each comparison
-then takes as many tokens as fit its time and says how many, and the memory of the composition, which no value
-changes, is measured with its GEMMs left out.
+then takes as many tokens as fit its time and says how many. Memory, which no value changes, is measured with
+all tokens and the GEMMs left out.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -27,7 +28,7 @@ from sprout.bench.tracked.summary import OURS, Summary, our_program
 GEMMS = "its GEMMs alone"
 PROBE_TOKENS, PROBE_SHARE = 256, 16  # of the vocabulary
 TILE = 16384  # columns; wide enough for the full rate of a GEMM
-FEWEST_TOKENS = 16
+FEWEST_TOKENS = 8
 
 
 def ratios(setting: Setting, sizes: Sizes, summary: Summary) -> None:
@@ -49,26 +50,35 @@ def ratios(setting: Setting, sizes: Sizes, summary: Summary) -> None:
     }
     timings, _ = summary.time(f"selected_logprob, {tokens} tokens", runs, sizes.logprob_rounds, device, fast)
     del runs
-    peak = peak_beyond_results(ours, device)
-    with WithoutGemms():
-        torch_peak = peak_beyond_results(case.providers[EAGER]().prepare("full"), device)
+    peaks = _peaks(setting, sizes)
     summary.ratios |= {
         "selected_logprob_full_vs_torch": _vs_torch(setting, sizes, tokens, summary),
         "selected_logprob_full_vs_torch_upcast": timings[OURS].speedup_over(timings[UPCAST]),
         "selected_logprob_over_gemm": timings[GEMMS].speedup_over(timings[OURS]),
         "selected_logprob_gemms": gemms,
         "selected_logprob_gemm_dtype": str(fast),
-        "selected_logprob_peak_ratio": peak / torch_peak,
-        "selected_logprob_peak_mb": peak,
-        "selected_logprob_peak_mb_torch": torch_peak,
+        "selected_logprob_peak_ratio": peaks[OURS] / peaks[EAGER],
+        "selected_logprob_peak_mb": peaks[OURS],
+        "selected_logprob_peak_mb_torch": peaks[EAGER],
         "selected_logprob_tokens": tokens,
     }
+
+
+def _peaks(setting: Setting, sizes: Sizes) -> dict[str, float]:
+    """MB of all tokens at once, beyond inputs, outputs and gradients."""
+    case = logprob.case(setting, sizes.tokens, sizes.hidden, sizes.vocab)
+    with WithoutGemms():
+        runs = {
+            OURS: our_program(case, setting.device).prepare("full"),
+            EAGER: case.providers[EAGER]().prepare("full"),
+        }
+        return {name: peak_beyond_results(run, setting.device) for name, run in runs.items()}
 
 
 def _vs_torch(setting: Setting, sizes: Sizes, most: int, summary: Summary) -> float:
     """Against the composition in the same dtype; a single round where that is slow."""
     H, V, device = sizes.hidden, sizes.vocab, setting.device
-    tokens = _fitting(most, sizes.peer_s, 3 * _seconds_per_token(device, setting.dtype, H, V))
+    tokens = _fitting(most, sizes.peer_s, _composition_seconds_per_token(setting, H, V))
     rounds = sizes.logprob_rounds if tokens == most else 1
     case = logprob.case(setting, tokens, H, V)
     runs = {OURS: our_program(case, device).prepare("full"), EAGER: case.providers[EAGER]().prepare("full")}
@@ -89,7 +99,7 @@ def run_gemms(count: int, rows: Tensor, weight: Tensor, d_rows: Tensor, d_weight
 
 
 class WithoutGemms(TorchDispatchMode):
-    """Matrix products allocate and touch their result, and compute nothing."""
+    """Matrix products allocate and touch their result, or leave it as it is, and compute nothing."""
 
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -97,6 +107,8 @@ class WithoutGemms(TorchDispatchMode):
         if func is torch.ops.aten.mm.default:
             a, b = args
             return a.new_full((a.shape[0], b.shape[1]), 0.5)
+        if func is torch.ops.aten.addmm_.default:
+            return args[0]
         return func(*args, **(kwargs or {}))
 
 
@@ -119,6 +131,16 @@ def _seconds_per_token(device: torch.device, dtype: torch.dtype, H: int, V: int)
     rows, weight = (torch.ones(n, H, device=device, dtype=dtype) for n in (PROBE_TOKENS, columns))
     run = partial(torch.mm, rows, weight.T)
     return seconds_per_call(run, device) * V / columns / PROBE_TOKENS
+
+
+def _composition_seconds_per_token(setting: Setting, H: int, V: int) -> float:
+    """Of torch's composition, forward and backward, from a small one: some CPUs take a hundred times longer
+    for one of its three GEMMs in half precision than for another."""
+    columns = max(1, V // PROBE_SHARE)
+    run = logprob.case(setting, FEWEST_TOKENS, H, columns).providers[EAGER]().prepare("full")
+    start = time.monotonic()
+    run()
+    return (time.monotonic() - start) * V / columns / FEWEST_TOKENS
 
 
 def _fitting(most: int, seconds: float, seconds_per_token: float) -> int:
