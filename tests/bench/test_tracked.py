@@ -50,4 +50,4 @@ def test_without_gemms_allocates_the_same_and_computes_nothing():
 def test_tokens_are_halved_until_they_fit():
     assert _fitting(4096, seconds=10.0, seconds_per_token=0.01) == 512
     assert _fitting(4096, seconds=100.0, seconds_per_token=0.01) == 4096
-    assert _fitting(4096, seconds=0.0, seconds_per_token=1.0) == 16
+    assert _fitting(4096, seconds=0.0, seconds_per_token=1.0) == 8

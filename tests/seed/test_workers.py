@@ -64,14 +64,15 @@ def workers():
 
 
 def gone(pid, seconds=10.0):
-    """Whether the process ends within so many seconds."""
+    """Whether the process ends, with all its threads and so its pipes, within so many seconds."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            threads = len(os.listdir(f"/proc/{pid}/task"))
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state == "Z":
+        if state == "Z" and threads <= 1:
             return True
         time.sleep(0.05)
     return False
