@@ -25,7 +25,8 @@ from sprout.bench.workload import PairShape, Trajectory, make_trajectories, with
 from sprout.engine.flops import causal_pairs, forward_flops, head_flops, pair_flops
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.model import Decoder, ModelConfig
-from sprout.engine.update import UpdateSettings, policy_update, score_turns
+from sprout.engine.scoring import score_turns
+from sprout.engine.update import UpdateSettings, policy_update
 from sprout.kernels import PolicyLossCoefficients
 
 OURS, PER_TURN, WHOLE = "sprout", "transformers, per turn", "transformers, whole trajectory"

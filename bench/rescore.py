@@ -23,7 +23,7 @@ from sprout.bench.workload import PairShape, make_trajectories, with_old_logprob
 from sprout.engine.flops import PairFlops, score_flops
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.model import Decoder
-from sprout.engine.update import score_turns
+from sprout.engine.scoring import score_turns
 from sprout.kernels import PolicyLossCoefficients
 
 OURS, PEER = "sprout", "transformers, two passes"

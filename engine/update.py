@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
@@ -24,11 +24,11 @@ from sprout.engine.microbatch import own_groups, split_turns
 from sprout.engine.model import Decoder
 from sprout.engine.optimizer import Optimizer
 from sprout.engine.row_budget import RowBudget
+from sprout.engine.scoring import by_turn, in_order, mean_gate, opd_mask_of, rl_mask, with_snapshot_scores
 from sprout.engine.shaping import AdvantageShaping
 from sprout.kernels import PolicyLossCoefficients, PolicyLossTerms, policy_loss
 
 Aggregation = Literal["token_mean_global", "token_mean_microbatch", "sequence_mean"]
-Item = TypeVar("Item")
 COMPONENTS = ("pg", "kl", "entropy", "opd", "skill_kl")
 
 
@@ -83,12 +83,12 @@ def policy_update(
 
     A step whose gradient is not finite changes nothing and is reported in `skipped_turns`. Where memory does
     not suffice, micro-batches are halved (`engine.row_budget`); actor/rows_per_micro_batch is what they ended
-    as.
+    as, actor/out_of_memory how often that happened.
     """
     coefficients = settings.coefficients
     budget = RowBudget(settings.rows_per_micro_batch)
     if settings.needs_snapshot_scores:
-        turns = with_snapshot_scores(decoder, turns, settings, budget)
+        turns = with_snapshot_scores(decoder, turns, temperature=settings.temperature, budget=budget)
         if settings.opd_baseline == "mean":
             coefficients = replace(coefficients, opd_center=mean_gate(turns, coefficients.beta))
     settings = replace(settings, coefficients=coefficients)
@@ -108,85 +108,13 @@ def policy_update(
         norms.append(optimizer.step())
         if not math.isfinite(norms[-1]):
             result.skipped_turns += indices
-    result.scores = _in_order(scores, len(turns))
+    result.scores = in_order(scores, len(turns))
     result.metrics |= statistics.gathered().metrics(settings.optimizer_steps)
     result.metrics["actor/grad_norm"] = float(np.mean(norms))
     result.metrics["actor/rows_per_micro_batch"] = float(budget.rows)
+    result.metrics["actor/out_of_memory"] = float(budget.halvings)
     result.metrics["actor/skipped_steps"] = float(sum(not math.isfinite(n) for n in norms))
     return result
-
-
-@torch.no_grad()
-def score_turns(
-    decoder: Decoder,
-    turns: Sequence[Turn],
-    *,
-    temperature: float,
-    rows_per_micro_batch: int,
-    budget: RowBudget | None = None,
-) -> list[tuple[Floats, Floats | None]]:
-    """Student and teacher log-probs of every turn under `decoder`, without training: paired re-scoring.
-
-    `budget`, if given, replaces `rows_per_micro_batch` and remembers what memory allowed.
-    """
-    budget = budget or RowBudget(rows_per_micro_batch)
-    return budget.fit(turns, lambda rows: _score(decoder, turns, temperature, rows), lambda: None)
-
-
-def _score(
-    decoder: Decoder, turns: Sequence[Turn], temperature: float, rows_per_micro_batch: int
-) -> list[tuple[Floats, Floats | None]]:
-    scores: dict[int, tuple[Floats, Floats | None]] = {}
-    for group in own_groups(turns, rows_per_micro_batch):
-        forest = Forest.pack([turns[i] for i in group], decoder.device)
-        pair = pair_logprobs(decoder, forest, temperature=temperature)
-        student = _by_turn(pair.student, turns, group)
-        teacher = _by_turn(pair.teacher, turns, group) if pair.teacher is not None else [None] * len(group)
-        for i, l_theta, l_skill in zip(group, student, teacher, strict=True):
-            scores[i] = (l_theta, l_skill if turns[i].teacher_context is not None else None)
-    parallel.reshard(decoder)
-    return _in_order(scores, len(turns))
-
-
-def with_snapshot_scores(
-    decoder: Decoder, turns: Sequence[Turn], settings: UpdateSettings, budget: RowBudget | None = None
-) -> list[Turn]:
-    """The turns with old and skill log-probs from the present weights: theta_old before the first step."""
-    scores = score_turns(
-        decoder,
-        turns,
-        temperature=settings.temperature,
-        rows_per_micro_batch=settings.rows_per_micro_batch,
-        budget=budget,
-    )
-    return [
-        replace(turn, teacher_context=None, old_logprob=l_theta, skill_logprob=l_skill)
-        for turn, (l_theta, l_skill) in zip(turns, scores, strict=True)
-    ]
-
-
-def with_reference_scores(
-    reference: Decoder, turns: Sequence[Turn], *, temperature: float, rows_per_micro_batch: int
-) -> list[Turn]:
-    """The turns with `ref_logprob` of the frozen reference model: in SEED the Stage-1 model."""
-    students = [replace(turn, teacher_context=None) for turn in turns]
-    scores = score_turns(
-        reference, students, temperature=temperature, rows_per_micro_batch=rows_per_micro_batch
-    )
-    return [replace(turn, ref_logprob=l_ref) for turn, (l_ref, _) in zip(turns, scores, strict=True)]
-
-
-def mean_gate(turns: Sequence[Turn], beta: float) -> float:
-    """Mean of g over all distilled tokens, from snapshot log-probs (`opd_baseline: mean`)."""
-    total, tokens = 0.0, 0.0
-    for turn in turns:
-        if turn.skill_logprob is None or turn.old_logprob is None:
-            continue
-        on = torch.from_numpy(_opd_mask(turn)) > 0
-        delta = torch.from_numpy(turn.skill_logprob - turn.old_logprob)[on].double()
-        total += float(torch.sigmoid(beta * delta).sum())
-        tokens += float(on.sum())
-    return total / max(tokens, 1.0)
 
 
 @dataclass(frozen=True)
@@ -237,8 +165,8 @@ def _accumulate(
     indices, turns = list(batch), list(batch.values())
     groups = split_turns(turns, rows)
     aggregation = settings.loss_aggregation
-    rl_weight = _normalise([torch.from_numpy(_rl_mask(t)).double() for t in turns], groups, aggregation)
-    opd_weight = _normalise([torch.from_numpy(_opd_mask(t)).double() for t in turns], groups, aggregation)
+    rl_weight = _normalise([torch.from_numpy(rl_mask(t)).double() for t in turns], groups, aggregation)
+    opd_weight = _normalise([torch.from_numpy(opd_mask_of(t)).double() for t in turns], groups, aggregation)
     statistics = _Statistics()
     for group in own_groups(turns, rows):
         own = [turns[i] for i in group]
@@ -359,23 +287,6 @@ def _concatenated(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([*parts]) if parts else torch.zeros(0)
 
 
-def _in_order(values: dict[int, Item], count: int) -> list[Item]:
-    """The values of all ranks for items 0 to count - 1."""
-    found = {index: value for own in parallel.gather(values) for index, value in own.items()}
-    return [found[index] for index in range(count)]
-
-
-def _rl_mask(turn: Turn) -> Floats:
-    return np.ones(len(turn.action), np.float32) if turn.mask is None else turn.mask.astype(np.float32)
-
-
-def _opd_mask(turn: Turn) -> Floats:
-    """Distilled tokens: none for a turn without a teacher."""
-    if turn.teacher_context is None and turn.skill_logprob is None:
-        return np.zeros(len(turn.action), np.float32)
-    return _rl_mask(turn) if turn.opd_mask is None else turn.opd_mask.astype(np.float32)
-
-
 def _filled(turns: Sequence[Turn], name: str, missing: float) -> Tensor:
     """One per-token field of all turns, [M]; `missing` where a turn lacks it."""
     values = [getattr(t, name) for t in turns]
@@ -398,17 +309,12 @@ def _all_or_none(turns: Sequence[Turn], name: str, device: torch.device) -> Tens
     return _filled(turns, name, math.nan).to(device)
 
 
-def _by_turn(values: Tensor, turns: Sequence[Turn], group: Sequence[int]) -> list[Floats]:
-    parts = values.detach().float().cpu().split([len(turns[i].action) for i in group])
-    return [part.numpy() for part in parts]
-
-
 def _turn_scores(
     batch: Sequence[Turn], pair: PairLogprobs, columns: _Columns, advantage: Tensor, terms: PolicyLossTerms
 ) -> list[TurnScores]:
     everything = range(len(batch))
-    own = [_by_turn(x, batch, everything) for x in (pair.student, terms.ratio, advantage)]
-    teacher = [_by_turn(x, batch, everything) for x in (columns.skill_logprob, terms.delta, terms.gate)]
+    own = [by_turn(x, batch, everything) for x in (pair.student, terms.ratio, advantage)]
+    teacher = [by_turn(x, batch, everything) for x in (columns.skill_logprob, terms.delta, terms.gate)]
     return [
         TurnScores(*o, *(t if taught else (None, None, None)))
         for o, t, taught in zip(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 import numpy as np
@@ -42,12 +42,31 @@ def lesson(
     `env` is reset for it. What is longer than rollout.max_context_tokens is left out: it cannot occur in a
     rollout either. A pure function of its arguments, so a resumed run sees the same batches.
     """
+    return batch(
+        lambda item: _episode_turns(env, seed, item, chat, layout),
+        lambda item: [_analysis_turn(env, seed, item, chat)],
+        layout,
+        index=index,
+        episodes=episodes,
+        analyses=transcripts + reports,
+    )
+
+
+def batch(
+    play: Callable[[int], Iterable[Turn]],
+    analysis: Callable[[int], Iterable[Turn]],
+    layout: RolloutSection,
+    *,
+    index: int,
+    episodes: int,
+    analyses: int,
+) -> list[Turn]:
+    """Batch `index` of two streams of numbered items, less what is longer than rollout.max_context_tokens."""
     turns: list[Turn] = []
     for item in range(index * episodes, (index + 1) * episodes):
-        turns += _episode_turns(env, seed, item, chat, layout)
-    analyses = transcripts + reports
+        turns += play(item)
     for item in range(index * analyses, (index + 1) * analyses):
-        turns.append(_analysis_turn(env, seed, item, chat))
+        turns += analysis(item)
     return [turn for turn in turns if len(turn.context) + len(turn.action) <= layout.max_context_tokens]
 
 

@@ -25,6 +25,14 @@ class Parsed:
     well_formed: bool
 
 
+@dataclass(frozen=True)
+class Decision:
+    """A command and the thought behind it."""
+
+    command: str
+    thought: str
+
+
 def parse_response(response: str, format: Format = "think") -> Parsed:
     """The command of a response, in lower case with single blanks.
 
@@ -49,6 +57,16 @@ def format_response(command: str, thought: str, format: Format = "think") -> str
         return command
     action = f"<action>{command}</action>"
     return action if format == "action" else f"<think>{thought}</think>{action}"
+
+
+def how_to_answer(what: str, format: Format) -> str:
+    """The system prompt's words for it; `what` is a command, a move, an action."""
+    return {
+        "think": "Think first, inside <think> and </think>; then give exactly one "
+        f"{what} inside <action> and </action>.",
+        "action": f"Give exactly one {what}, inside <action> and </action>.",
+        "plain": f"Answer with the {what} alone.",
+    }[format]
 
 
 def _normal(text: str) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 
 from sprout.engine.metrics import Timings
 from sprout.engine.optimizer import Optimizer
-from sprout.engine.update import TurnScores, UpdateResult, policy_update, with_reference_scores
+from sprout.engine.scoring import with_reference_scores
+from sprout.engine.update import TurnScores, UpdateResult, policy_update
 from sprout.seed.analyzer.quality import delta_by_outcome, skill_metrics
 from sprout.seed.analyzer.server import usage
 from sprout.seed.objectives import UpdateTurns, is_valid, needs_skills, turns_for_update, update_settings

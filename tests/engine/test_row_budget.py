@@ -5,12 +5,13 @@ import pytest
 import torch
 from tiny import random_turns, tiny_decoder
 
-from sprout.engine import update
+from sprout.engine import scoring, update
 from sprout.engine.forest import Turn
 from sprout.engine.microbatch import rows_alone
 from sprout.engine.optimizer import Optimizer, OptimizerConfig
 from sprout.engine.row_budget import RowBudget, is_out_of_memory
-from sprout.engine.update import UpdateSettings, policy_update, score_turns
+from sprout.engine.scoring import score_turns
+from sprout.engine.update import UpdateSettings, policy_update
 from sprout.kernels import PolicyLossCoefficients
 
 EVERYTHING = PolicyLossCoefficients(kl=0.1, entropy=0.01, opd=0.3, beta=2.0)
@@ -34,7 +35,8 @@ def memory(monkeypatch):
             Memory.spares -= 1
         return real(decoder, forest, **options)
 
-    monkeypatch.setattr(update, "pair_logprobs", limited)
+    for module in (update, scoring):
+        monkeypatch.setattr(module, "pair_logprobs", limited)
     return Memory
 
 
@@ -55,6 +57,7 @@ def test_an_update_survives_with_the_same_result(memory, steps, spares):
     with pytest.warns(UserWarning, match=f"going on with micro-batches of {longest} rows"):
         decoder, result = trained(turns, 2 * longest, steps)
     assert memory.failed == 1 and result.metrics["actor/rows_per_micro_batch"] == longest
+    assert (result.metrics["actor/out_of_memory"], expected.metrics["actor/out_of_memory"]) == (1, 0)
     for mine, its in zip(decoder.parameters(), calm.parameters(), strict=True):
         torch.testing.assert_close(mine, its, atol=1e-11, rtol=1e-8)
     for name in ("actor/pg_loss", "seed/opd_loss", "actor/entropy", "seed/delta_mean", "actor/grad_norm"):

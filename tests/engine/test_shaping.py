@@ -8,8 +8,9 @@ import pytest
 import torch
 from tiny import random_turns, tiny_decoder
 
+from sprout.engine.scoring import score_turns
 from sprout.engine.shaping import AdvantageShaping
-from sprout.engine.update import UpdateSettings, policy_update, score_turns
+from sprout.engine.update import UpdateSettings, policy_update
 from sprout.kernels import PolicyLossCoefficients
 
 

@@ -11,7 +11,8 @@ from tiny import FAMILIES, as_transformers, random_turns, tiny_decoder
 
 from sprout.engine.dual import pair_logprobs
 from sprout.engine.forest import Forest, Turn
-from sprout.engine.update import UpdateSettings, policy_update, score_turns
+from sprout.engine.scoring import score_turns
+from sprout.engine.update import UpdateSettings, policy_update
 from sprout.kernels import PolicyLossCoefficients
 
 EVERYTHING = PolicyLossCoefficients(kl=0.1, entropy=0.01, opd=0.3, beta=2.0)

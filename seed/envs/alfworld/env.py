@@ -16,6 +16,7 @@ from sprout.seed.envs.alfworld.game import read_game_file
 from sprout.seed.envs.alfworld.games import SPLITS, choose_game, data_folder, family_of
 from sprout.seed.envs.alfworld.interpreter import Frame
 from sprout.seed.envs.response import FORMATS, Format, Parsed, parse_response
+from sprout.seed.envs.seeding import split_and_seed
 
 MAX_TURNS = 30
 _TASK = re.compile(r"Your task is to: *(.+)")
@@ -77,14 +78,10 @@ class AlfworldEnv(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start an episode; without a seed one is drawn from the gymnasium generator."""
-        super().reset(seed=seed)
-        if seed is None:
-            seed = int(self.np_random.integers(2**31))
-        options = options or {}
-        self._split = options.get("split", "train")
+        self._split, seed = split_and_seed(self, seed, options)
         if self._split not in self._aliases:
             raise ValueError(f"unknown split {self._split!r}; use one of {', '.join(self._aliases)}")
-        given = options.get("game")
+        given = (options or {}).get("game")
         path = Path(given) if given else choose_game(self.folder, self._aliases[self._split], seed)
         if path != self.game or self.engine is None:
             self._leave()

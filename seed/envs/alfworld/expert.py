@@ -14,7 +14,7 @@ from sprout.seed.envs.alfworld.env import AlfworldEnv
 from sprout.seed.envs.alfworld.game import Game
 from sprout.seed.envs.alfworld.interpreter import Interpreter
 from sprout.seed.envs.alfworld.pddl import atoms_of
-from sprout.seed.envs.response import format_response
+from sprout.seed.envs.response import Decision, format_response
 
 _STATIONS = {"isclean": "cleanobject", "ishot": "heatobject", "iscool": "coolobject"}
 _STATION_TYPES = {
@@ -40,14 +40,6 @@ class Noise:
     def __post_init__(self) -> None:
         if min(self.wander, self.random_move, self.invalid) < 0 or self.invalid + self.random_move > 1:
             raise ValueError(f"noise needs probabilities, not {self}")
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A command and the thought behind it."""
-
-    command: str
-    thought: str
 
 
 @dataclass(frozen=True)

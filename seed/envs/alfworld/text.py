@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sprout.seed.envs.response import Format
+from sprout.seed.envs.response import Format, how_to_answer
 
 _ROLE = (
     "You act in a house that is described to you in words. Every turn you read what happened and answer with "
@@ -14,12 +14,6 @@ _COMMANDS = (
     "examine THING, look, inventory. Things are named with their number, like drawer 2. You carry one object "
     "at a time. A command that is not possible now changes nothing."
 )
-_ANSWER: dict[Format, str] = {
-    "think": "Think first, inside <think> and </think>; then give exactly one command inside <action> and "
-    "</action>.",
-    "action": "Give exactly one command, inside <action> and </action>.",
-    "plain": "Answer with the command alone.",
-}
 _ADVICE = (
     'Answer with one JSON object and nothing else: {"episode_summary": "what happened, in one or two '
     'sentences", "episode_skill": "the advice"}. The advice is read by an agent just before it acts in '
@@ -38,7 +32,7 @@ ANALYZER_INSTRUCTIONS = {
 
 def system_prompt(format: Format) -> str:
     """Role, commands, and how to answer."""
-    return f"{_ROLE}\n{_COMMANDS}\n{_ANSWER[format]}"
+    return f"{_ROLE}\n{_COMMANDS}\n{how_to_answer('command', format)}"
 
 
 def with_commands(observation: str, commands: tuple[str, ...]) -> str:

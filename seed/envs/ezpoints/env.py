@@ -26,6 +26,7 @@ from sprout.seed.envs.ezpoints.formula import (
 from sprout.seed.envs.ezpoints.image import paint
 from sprout.seed.envs.ezpoints.response import FORMATS, Format, format_action, parse_action
 from sprout.seed.envs.response import Parsed
+from sprout.seed.envs.seeding import split_and_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -78,10 +79,7 @@ class EZPointsEnv(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start an episode; without a seed one is drawn from the gymnasium generator."""
-        super().reset(seed=seed)
-        if seed is None:
-            seed = int(self.np_random.integers(2**31))
-        self._split = (options or {}).get("split", "train")
+        self._split, seed = split_and_seed(self, seed, options)
         self._hand = deal(self._split, seed)
         self._formula: list[str] = []
         self._turn, self._ended = 0, False

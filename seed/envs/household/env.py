@@ -11,6 +11,7 @@ from gymnasium.spaces import Text
 from sprout.seed.envs.household import skills, text
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.world import OBJECTS, RECEPTACLES, World, generate_world
+from sprout.seed.envs.seeding import split_and_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -62,10 +63,7 @@ class HouseholdEnv(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start the episode of (split, seed); without a seed one is drawn from the gymnasium generator."""
-        super().reset(seed=seed)
-        if seed is None:
-            seed = int(self.np_random.integers(2**31))
-        self._split = (options or {}).get("split", "train")
+        self._split, seed = split_and_seed(self, seed, options)
         self.world = generate_world(self._split, seed, self.receptacles, self.objects)
         self._turn = 0
         return self.world.first_observation, self._info(valid=True)

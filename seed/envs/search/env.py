@@ -14,6 +14,7 @@ from sprout.seed.envs.search.data import Given, find_questions, find_retriever
 from sprout.seed.envs.search.exact_match import matches
 from sprout.seed.envs.search.questions import Question, choose_question
 from sprout.seed.envs.search.response import INVALID, STOP_STRINGS, Action, parse_response
+from sprout.seed.envs.seeding import split_and_seed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -75,10 +76,7 @@ class SearchEnv(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Ask a question; without a seed one is drawn from the gymnasium generator."""
-        super().reset(seed=seed)
-        if seed is None:
-            seed = int(self.np_random.integers(2**31))
-        self._split = (options or {}).get("split", "train")
+        self._split, seed = split_and_seed(self, seed, options)
         self.question = choose_question(self.sources, self._split, seed)
         self._turn = 0
         return text.turns_left(self.max_turns), self._info(INVALID, valid=True)

@@ -13,6 +13,7 @@ from sprout.engine.generator import Completion
 from sprout.engine.rng import derive_key
 from sprout.seed.analyzer.prompt import skill_turn, view_of
 from sprout.seed.conversation import Conversation
+from sprout.seed.envs.lessons import batch
 from sprout.seed.envs.search.analyzer import analyze
 from sprout.seed.envs.search.expert import demonstrate
 from sprout.seed.envs.search.response import format_response
@@ -40,16 +41,18 @@ def lesson(
 
     A pure function of its arguments and the environment's data, so a resumed run sees the same batches.
     """
-    turns: list[Turn] = []
-    for item in range(index * episodes, (index + 1) * episodes):
+
+    def play(item: int) -> list[Turn]:
         trajectory = _won(env, chat, layout, derive_key(seed, "episode", item) % 2**31)
-        turns += _acting(trajectory, chat, layout, skill=_skill(trajectory).text if item % 2 else "")
-    pairs = transcripts + reports
-    for item in range(index * pairs, (index + 1) * pairs):
-        play = _lost if item % 2 else _won
-        trajectory = play(env, chat, layout, derive_key(seed, "transcript", item) % 2**31)
-        turns.append(skill_turn(trajectory, _skill(trajectory), chat, env.analyzer_instructions))
-    return turns
+        return _acting(trajectory, chat, layout, skill=_skill(trajectory).text if item % 2 else "")
+
+    def analysis(item: int) -> list[Turn]:
+        played = _lost if item % 2 else _won
+        trajectory = played(env, chat, layout, derive_key(seed, "transcript", item) % 2**31)
+        return [skill_turn(trajectory, _skill(trajectory), chat, env.analyzer_instructions)]
+
+    analyses = transcripts + reports
+    return batch(play, analysis, layout, index=index, episodes=episodes, analyses=analyses)
 
 
 def _won(env: SearchEnv, chat: ChatFormat, layout: RolloutSection, seed: int) -> Trajectory:

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.spaces import Text
 
 from sprout.seed.envs.response import FORMATS, Format, Parsed, format_response, parse_response
+from sprout.seed.envs.seeding import split_and_seed
 from sprout.seed.envs.sokoban import text
 from sprout.seed.envs.sokoban.analyzer import analyze
 from sprout.seed.envs.sokoban.image import paint
@@ -69,12 +70,8 @@ class SokobanEnv(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start an episode; without a seed one is drawn from the gymnasium generator."""
-        super().reset(seed=seed)
-        if seed is None:
-            seed = int(self.np_random.integers(2**31))
-        options = options or {}
-        self._split = options.get("split", "train")
-        drawing = options.get("room")
+        self._split, seed = split_and_seed(self, seed, options)
+        drawing = (options or {}).get("room")
         self._level = (
             level_of(drawing) if drawing else generate_level(self._split, seed, self.boxes, self.max_turns)
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sprout.seed.envs.response import Format
+from sprout.seed.envs.response import Format, how_to_answer
 
 TASK = "Push every box onto a target."
 _ROLE = (
@@ -16,12 +16,6 @@ _ACTIONS = (
     "the cell behind it is free. Boxes cannot be pulled, nor two pushed at once: do not push a box into a "
     "corner or against a wall that it must leave again. A move that is not possible changes nothing."
 )
-_ANSWER: dict[Format, str] = {
-    "think": "Think first, inside <think> and </think>; then give exactly one move inside <action> and "
-    "</action>.",
-    "action": "Give exactly one move, inside <action> and </action>.",
-    "plain": "Answer with the move alone.",
-}
 _ADVICE = (
     'Answer with one JSON object and nothing else: {"episode_summary": "what happened, in one or two '
     'sentences", "episode_skill": "the advice"}. The advice is read by an agent just before it plays the '
@@ -39,7 +33,7 @@ ANALYZER_INSTRUCTIONS = {
 
 def system_prompt(format: Format) -> str:
     """Role, moves, and how to answer."""
-    return f"{_ROLE}\n{_ACTIONS}\n{_ANSWER[format]}"
+    return f"{_ROLE}\n{_ACTIONS}\n{how_to_answer('move', format)}"
 
 
 def write_moves(moves: Sequence[str]) -> str:

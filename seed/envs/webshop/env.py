@@ -9,6 +9,7 @@ import gymnasium
 from gymnasium.spaces import Text
 
 from sprout.seed.envs.response import FORMATS, Format, Parsed, parse_response
+from sprout.seed.envs.seeding import split_and_seed
 from sprout.seed.envs.webshop import text
 from sprout.seed.envs.webshop.analyzer import analyze
 from sprout.seed.envs.webshop.catalogue import load_catalogue
@@ -82,10 +83,7 @@ class WebshopEnv(gymnasium.Env[str, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start an episode; without a seed one is drawn from the gymnasium generator."""
-        super().reset(seed=seed)
-        if seed is None:
-            seed = int(self.np_random.integers(2**31))
-        self._split = (options or {}).get("split", "train")
+        self._split, seed = split_and_seed(self, seed, options)
         self._visit = Visit(self.catalogue, self.goals(self._split).of(seed))
         self._turn = 0
         return self._observation(), self._info(Parsed("", True), valid=True)

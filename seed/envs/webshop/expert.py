@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from sprout.seed.envs.response import format_response
+from sprout.seed.envs.response import Decision, format_response
 from sprout.seed.envs.webshop.env import WebshopEnv
 from sprout.seed.envs.webshop.pages import PER_PAGE
 from sprout.seed.envs.webshop.route import keywords_for, route_to
@@ -33,14 +33,6 @@ class Noise:
         parts = (self.wander, self.invalid, self.forget)
         if min(parts) < 0 or sum(parts) > 1:
             raise ValueError(f"noise needs probabilities, not {self}")
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A command and the thought behind it."""
-
-    command: str
-    thought: str
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from sprout.engine.forest import Turn
 from sprout.seed.analyzer.prompt import SKILL, SUMMARY, format_answer, view_prompt_ids
 from sprout.seed.analyzer.transcript import TrajectoryView, TranscriptStep
 from sprout.seed.conversation import Conversation, action_ids
+from sprout.seed.envs.lessons import batch
 from sprout.seed.envs.webshop.analyzer import analyze
 from sprout.seed.envs.webshop.env import WebshopEnv
 from sprout.seed.envs.webshop.expert import Noise, demonstrate
@@ -35,13 +36,14 @@ def lesson(
     `env` is reset for it. What is longer than rollout.max_context_tokens is left out: it cannot occur in a
     rollout either. A pure function of its arguments, so a resumed run sees the same batches.
     """
-    turns: list[Turn] = []
-    for item in range(index * episodes, (index + 1) * episodes):
-        turns += episode_turns(env, seed, item, chat, layout)
-    analyses = transcripts + reports
-    for item in range(index * analyses, (index + 1) * analyses):
-        turns.append(analysis_turn(env, seed, item, chat))
-    return [turn for turn in turns if len(turn.context) + len(turn.action) <= layout.max_context_tokens]
+    return batch(
+        lambda item: episode_turns(env, seed, item, chat, layout),
+        lambda item: [analysis_turn(env, seed, item, chat)],
+        layout,
+        index=index,
+        episodes=episodes,
+        analyses=transcripts + reports,
+    )
 
 
 def episode_turns(

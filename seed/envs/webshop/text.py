@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sprout.seed.envs.response import Format
+from sprout.seed.envs.response import Format, how_to_answer
 
 _ROLE = (
     "You shop on a web site that is shown to you as text, its pieces separated by [SEP]. Every turn "
@@ -17,12 +17,6 @@ _ACTIONS = (
     "visit: the score is highest when product, attributes, options and price are all as asked for. An"
     " action that is not possible changes nothing."
 )
-_ANSWER: dict[Format, str] = {
-    "think": "Think first, inside <think> and </think>; then give exactly one action inside <action> and "
-    "</action>.",
-    "action": "Give exactly one action, inside <action> and </action>.",
-    "plain": "Answer with the action alone.",
-}
 _ADVICE = (
     'Answer with one JSON object and nothing else: {"episode_summary": "what happened, in one or two '
     'sentences", "episode_skill": "the advice"}. The advice is read by an agent just before it acts in '
@@ -43,7 +37,7 @@ ANALYZER_INSTRUCTIONS = {
 
 def system_prompt(format: Format) -> str:
     """Role, actions, and how to answer."""
-    return f"{_ROLE}\n{_ACTIONS}\n{_ANSWER[format]}"
+    return f"{_ROLE}\n{_ACTIONS}\n{how_to_answer('action', format)}"
 
 
 def with_commands(page: str, commands: Sequence[str]) -> str:
