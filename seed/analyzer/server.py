@@ -170,6 +170,7 @@ def usage(analyzer: object) -> dict[str, float]:
 
 def _openai() -> Any:
     try:
+        import json_repair  # noqa: F401 (for answers that are broken: missing is said now, not at the first one)
         import openai
     except ImportError:
         raise ImportError("an OpenAI analyzer needs the client: pip install 'sprout-rl[openai]'") from None
