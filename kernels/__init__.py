@@ -4,6 +4,7 @@ from sprout.kernels.adamw import adamw_
 from sprout.kernels.add_rms_norm import add_rms_norm
 from sprout.kernels.decode_attention import decode_attention
 from sprout.kernels.dispatch import available, use_backend
+from sprout.kernels.linear import linear
 from sprout.kernels.paired_logprob_loss import PairedLogprobs, paired_logprob_loss
 from sprout.kernels.policy_loss import PolicyLossCoefficients, PolicyLossTerms, policy_loss
 from sprout.kernels.rms_norm import rms_norm
@@ -22,6 +23,7 @@ __all__ = [
     "add_rms_norm",
     "available",
     "decode_attention",
+    "linear",
     "paired_logprob_loss",
     "policy_loss",
     "rms_norm",

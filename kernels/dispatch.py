@@ -50,6 +50,7 @@ NATIVE_DTYPES = {
     "tree_attention": (torch.float32, torch.bfloat16),
     "decode_attention": (torch.float32, torch.bfloat16),
     "selected_logprob": (torch.float32, torch.bfloat16, torch.float16),
+    "sample": (torch.float32, torch.bfloat16, torch.float16),
 }
 
 _overrides: ContextVar[Mapping[str, str] | None] = ContextVar("sprout_kernel_overrides", default=None)

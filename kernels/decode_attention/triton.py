@@ -23,15 +23,17 @@ def _entry(block_k: int, split: int, warps: int, stages: int) -> Blocks:
 
 
 # By head size up to, and bytes of an element. All architectures share the splits, which shape the rounding.
+_SM80 = {
+    (64, 2): _entry(64, 512, 4, 3),
+    (128, 2): _entry(64, 512, 4, 3),
+    (256, 2): _entry(32, 512, 4, 3),
+    (64, 4): _entry(32, 512, 4, 2),
+    (128, 4): _entry(32, 512, 4, 2),
+    (256, 4): _entry(16, 512, 4, 2),
+}
 TABLE: Table = {
-    "sm80": {
-        (64, 2): _entry(64, 512, 4, 3),
-        (128, 2): _entry(64, 512, 4, 3),
-        (256, 2): _entry(32, 512, 4, 3),
-        (64, 4): _entry(32, 512, 4, 2),
-        (128, 4): _entry(32, 512, 4, 2),
-        (256, 4): _entry(16, 512, 4, 2),
-    },
+    "sm80": _SM80,
+    "sm90": {**_SM80, (128, 4): _entry(16, 512, 4, 2)},  # 32 keys spill there
     "interpreter": {(size, width): _entry(64, 128, 4, 1) for size in (64, 128, 256) for width in (2, 4)},
 }
 

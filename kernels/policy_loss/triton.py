@@ -9,10 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sprout.kernels.launch import Blocks
 from sprout.kernels.policy_loss.terms import RATIO_CLAMP, RHO_CLAMP, PolicyLossCoefficients, PolicyLossTerms
 from sprout.kernels.policy_loss.torch import KnownGradient
 
-BLOCK = 256
+TOKENS, TOTALS = Blocks({"BLOCK": 256}), Blocks()
 
 
 def policy_loss(
@@ -62,7 +63,7 @@ def loss_and_slopes(
     M, device = len(logprob), logprob.device
     ratio, k3, delta, gate, slope = torch.empty(5, M, dtype=torch.float32, device=device)
     clipped = torch.empty(M, dtype=torch.bool, device=device)
-    blocks = triton.cdiv(M, BLOCK)
+    blocks = triton.cdiv(M, TOKENS["BLOCK"])
     partial = torch.empty(5, blocks, dtype=torch.float32, device=device)
     sums = torch.empty(6, dtype=torch.float32, device=device)
     if M > 0:
@@ -81,9 +82,10 @@ def loss_and_slopes(
             blocks,
             *map(float, (c.clip_low, c.clip_high, c.dual_clip, c.kl, c.opd, c.beta, c.opd_center)),
             *map(float, (c.skill_kl, c.k3_clamp, RATIO_CLAMP, RHO_CLAMP)),
-            BLOCK=BLOCK,
+            **TOKENS.launch(),
         )
-    _totals[(1,)](partial, sums, blocks, *map(float, (c.kl, c.entropy, c.opd, c.skill_kl)))
+    coefficient = map(float, (c.kl, c.entropy, c.opd, c.skill_kl))
+    _totals[(1,)](partial, sums, blocks, *coefficient, **TOTALS.launch())
     loss, *scalars = sums
     entropy_slope = -c.entropy * weights if c.entropy != 0 else None
     return loss, PolicyLossTerms(ratio, clipped, k3, delta, gate, *scalars), slope, entropy_slope

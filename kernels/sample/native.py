@@ -1,4 +1,4 @@
-"""Native CPU path of `sample` (native.cpp), float32 logits."""
+"""Native CPU path of `sample` (native.cpp); logits in half precision become float32."""
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ def sample(
     rows = logits.shape[0]
     token, logprob = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.float32)
     parameters = _column(temperature, rows, torch.float32), _column(top_p, rows, torch.float64)
-    tensors = (logits, *parameters, key, position, token, logprob)
+    tensors = (logits.float(), *parameters, key, position, token, logprob)
     _native.sample(*(x.contiguous().numpy() for x in tensors), torch.get_num_threads())
     return token, logprob
 

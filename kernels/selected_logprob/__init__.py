@@ -16,9 +16,9 @@ and two more GEMMs give the gradients. `native` reads a tile once per epilogue, 
 GPU (`triton`): the forward keeps the same numbers while tiles of logits go by on the chip (triton.py); the
 backward forms the tiles again, in one of two modes chosen by H (triton_backward.py).
 
-- Memory beyond inputs and gradients: 4 numbers per token and 2,048 vocabulary entries; in the backward the
-  gathered rows, their gradients in float32 and, if H is large, a workspace for d(logits) of 256 MiB or 256
-  columns. Narrow heads need no workspace.
+- Memory beyond inputs and gradients: 4 numbers per token and 2,048 vocabulary entries (1,024 if tokens are
+  few); in the backward the gathered rows, their gradients in float32 and, if H is large, a workspace for
+  d(logits) of 256 MiB or 256 columns. Narrow heads need no workspace.
 - FLOPs: 2 MHV forward, 6 MHV backward; 8 without the workspace, where each gradient forms its own logits.
 - Numerics: float32 sums, never tf32; d(logits) is rounded to the inputs' dtype for the tensor cores, in
   float16 after scaling by a power of two. One writer per gradient element and one order of summation, so

@@ -29,7 +29,7 @@ its dQ and has its own sums of dK and dV, at most max(16, Hkv) x 2 x S x D float
 the threads, so nor do the bits. bfloat16 is computed in float32 throughout; out is kept in float32 for the
 backward. One Zen 1 core (AVX2, 2 GHz, 32 GFLOP/s peak, CPU time, beside other work), causal float32, 1,024
 to 4,096 rows, torch's causal attention = 1: forward 1.13-1.32 and forward + backward 1.07-1.34 at D = 64,
-1.19-1.40 and 1.04-1.41 at D = 128; 22-30 GFLOP/s. Canonical forest of 5,184 rows, D = 64, against unrolled
+1.19-1.40 and 1.04-1.41 at D = 128; 22-30 GFLOP/s. Canonical forest of 5,148 rows, D = 64, against unrolled
 torch: 6.3 forward, 5.9 full, where visible pairs predict 4.1. AVX-512 and baseline builds: not timed.
 """
 

@@ -46,6 +46,10 @@ class Intervals:
             return self
         return Intervals(self.query_enter.to(device), self.key_enter.to(device), self.key_exit.to(device))
 
+    def of_queries(self, rows: Tensor) -> Intervals:
+        """Some of the queries, by index, and all keys."""
+        return Intervals(self.query_enter[rows], self.key_enter, self.key_exit)
+
     def visible(self) -> Tensor:
         """[R, S] bool, for small forests and for checking."""
         query = self.query_enter[:, None]

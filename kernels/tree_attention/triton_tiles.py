@@ -24,6 +24,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import pad
 
+from sprout.kernels.launch import Blocks
 from sprout.kernels.tree_attention.intervals import Intervals
 
 FIRST, LAST = torch.iinfo(torch.int32).min + 1, torch.iinfo(torch.int32).max
@@ -76,7 +77,8 @@ def _spans(own: Tensor, other: Tensor) -> Tensor:
     """[n, 2] first and one past the last of the other side's blocks whose range meets that of each block."""
     spans = torch.empty((own.shape[0], 2), dtype=torch.int32, device=own.device)
     if own.shape[0]:
-        _spans_kernel[(own.shape[0],)](own, own.stride(0), other, other.stride(0), other.shape[0], spans)
+        sides = own, own.stride(0), other, other.stride(0), other.shape[0]
+        _spans_kernel[(own.shape[0],)](*sides, spans, **Blocks().launch())
     return spans
 
 

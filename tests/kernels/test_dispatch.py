@@ -74,10 +74,10 @@ def test_backend_that_cannot_run_is_an_error():
     with use_backend(policy_loss="native"), pytest.raises(RuntimeError, match="not implemented"):
         resolve("policy_loss", torch.zeros(1))
     with (
-        use_backend(sample="native"),
+        use_backend(adamw_="native"),
         pytest.raises(RuntimeError, match=r"supports torch\.float32 only"),
     ):
-        resolve("sample", torch.zeros(1, dtype=torch.float64))
+        resolve("adamw_", torch.zeros(1, dtype=torch.float64))
 
 
 def test_interpreter_refuses_cuda_tensors(monkeypatch):

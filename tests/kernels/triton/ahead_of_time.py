@@ -5,7 +5,8 @@ models, cost no memory, and any host synchronisation is an error. Every launch i
 with the signature, alignment and options that the launch would have had.
 
 Gates (KERNELS.md section 1): the grid fits, shared memory fits, no register spills, and a `tl.dot` of half
-types becomes tensor-core instructions.
+types becomes tensor-core instructions. A launch says whether products and sums fuse, for Triton's default
+differs between its versions.
 """
 
 import re
@@ -80,6 +81,7 @@ def compiling(architecture: str, may_spill: tuple[str, ...] = ()) -> Iterator[li
     original = JITFunction.run
 
     def run(kernel: JITFunction, *args: Any, grid: tuple[int, ...], warmup: bool, **options: Any) -> None:
+        assert "enable_fp_fusion" in options, f"{kernel.fn.__name__} leaves fusion to Triton's default"
         binary = original(kernel, *args, grid=grid, warmup=True, **options)
         if binary.hash not in compiled:
             names = {(i,): name for i, name in enumerate(kernel.arg_names)}
