@@ -281,6 +281,8 @@ class _Derivation:
             raise self._error(
                 f"refuses the roles {', '.join(role for role, _ in messages)}: {error}"
             ) from error
+        except Exception as error:  # a template is a program of others: it may raise anything
+            raise self._error(f"fails: {type(error).__name__}: {error}") from error
         assert isinstance(text, str)
         return text
 

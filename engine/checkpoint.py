@@ -151,7 +151,9 @@ def verify(folder: str | Path) -> None:
         raise FileNotFoundError(f"{folder} is not a complete checkpoint: it has no {MARKER}{_others(folder)}")
     try:
         manifest = json.loads((folder / MARKER).read_bytes())
-        expected = {folder / name: (entry["bytes"], entry["sha256"]) for name, entry in manifest.items()}
+        expected = {
+            _inside(folder, name): (entry["bytes"], entry["sha256"]) for name, entry in manifest.items()
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / MARKER} is damaged{_others(folder)}") from error
     for file, (size, _) in expected.items():
@@ -162,6 +164,13 @@ def verify(folder: str | Path) -> None:
     for file, digest in _digests(list(expected)).items():
         if digest != expected[file][1]:
             raise ValueError(f"{file} is damaged: its SHA-256 is not the one written{_others(folder)}")
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file that COMPLETE names; a checkpoint makes nobody look outside its folder."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise ValueError(f"{name!r} is no file of this folder")
+    return folder / name
 
 
 def _encode_state(optimizer: Optimizer, state: Mapping[str, Any]) -> bytes:

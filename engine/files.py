@@ -1,19 +1,23 @@
 """Writing files and folders so that a crash leaves the old or the new content, never half of it."""
 
 import errno
+import gzip
 import os
 import re
 import shutil
+import zlib
 from pathlib import Path
 
+DAMAGED_GZIP = (EOFError, zlib.error, gzip.BadGzipFile)  # what reading one raises
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def replace_file(file: Path, content: bytes) -> None:
     """Replace `file` by `content` in one atomic step that has reached the disk when the call returns."""
     temporary = file.with_name(f".tmp-{file.name}")
+    temporary.unlink(missing_ok=True)  # of a crash, or a link that somebody has put there
     try:
-        with temporary.open("wb") as handle:
+        with temporary.open("xb") as handle:
             handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())

@@ -43,20 +43,34 @@ def head_flops(config: ModelConfig, tokens: float) -> float:
     return 2.0 * config.hidden_size * config.vocab_size * tokens
 
 
+def forest_flops(config: ModelConfig, forest: Forest) -> tuple[float, float]:
+    """One forward over the trained and over the scored-only rows."""
+    T, q, depth = forest.trained, forest.trained_read, forest.position + 1
+    return (
+        _half_flops(config, depth[:T], depth[forest.read[:q]]),
+        _half_flops(config, depth[T:], depth[forest.read[q:]]),
+    )
+
+
+def _half_flops(config: ModelConfig, depth: torch.Tensor, read: torch.Tensor) -> float:
+    """Rows with `depth` visible keys each, of which the last layer lets those of depth `read` alone go on."""
+    pairs = float(depth.sum())
+    unread, unread_pairs = len(depth) - len(read), pairs - float(read.sum())
+    heads = config.heads * config.head_size
+    skipped = 2 * config.hidden_size * (heads + 3 * config.intermediate_size) * unread
+    skipped += 4 * heads * unread_pairs
+    return forward_flops(config, len(depth), pairs) - skipped
+
+
 def pair_flops(config: ModelConfig, forest: Forest) -> PairFlops:
     """Predicted FLOPs with the forest's sharing and with separate sequences; backward = 2 forwards."""
-    T, position = forest.trained, forest.position
-    trained_pairs = float(position[:T].sum()) + T
-    scored_pairs = float(position[T:].sum()) + forest.rows - T
+    trained, scored = forest_flops(config, forest)
     students, teachers = (lengths.astype(np.float64) for lengths in forest.logical_lengths)
     taught = float((forest.teacher_row >= 0).sum())
     head = 3 * head_flops(config, len(forest.target)) + head_flops(config, taught)
-    shared = 3 * forward_flops(config, T, trained_pairs) + forward_flops(
-        config, forest.rows - T, scored_pairs
-    )
     unshared = 3 * forward_flops(config, students.sum(), causal_pairs(students))
     unshared += forward_flops(config, teachers.sum(), causal_pairs(teachers))
-    return PairFlops(shared + head, unshared + head)
+    return PairFlops(3 * trained + scored + head, unshared + head)
 
 
 def score_flops(config: ModelConfig, forest: Forest) -> PairFlops:
@@ -64,8 +78,8 @@ def score_flops(config: ModelConfig, forest: Forest) -> PairFlops:
     lengths = np.concatenate(forest.logical_lengths).astype(np.float64)
     scored = len(forest.target) + float((forest.teacher_row >= 0).sum())
     head = head_flops(config, scored)
-    shared = forward_flops(config, forest.rows, float(forest.position.sum()) + forest.rows)
-    return PairFlops(shared + head, forward_flops(config, lengths.sum(), causal_pairs(lengths)) + head)
+    unshared = forward_flops(config, lengths.sum(), causal_pairs(lengths))
+    return PairFlops(sum(forest_flops(config, forest)) + head, unshared + head)
 
 
 def causal_pairs(lengths: np.ndarray) -> float:

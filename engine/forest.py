@@ -9,13 +9,14 @@ neighbours says where new rows begin, and one pass over a stack of open rows giv
 
 Rows used by any student sequence are *trained*. The rest, skill blocks and what follows them, are
 *scored-only*. Memory order is [trained rows, DFS][scored-only rows, DFS]. Trained rows never see
-scored-only rows, so no gradient can reach them.
+scored-only rows, so no gradient can reach them. Rows that predict a scored token are *read*: what the last
+layer does after its attention, and the head, is computed for them alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numba
@@ -81,12 +82,14 @@ class ForestStats:
 
 @dataclass(frozen=True)
 class Forest:
-    """Packed turns. R rows, T of them trained, M logical (turn, action token) pairs.
+    """Packed turns. R rows, T of them trained, Q of them read; M logical (turn, action token) pairs.
 
     token, position             [R] int64; position is the depth in the sequence
     enter, exit                 [R] int32, the visibility intervals in DFS numbering
     trained                     T
-    student_row, teacher_row    [M] int64 row that predicts the token; teacher_row is -1 without a teacher
+    read                        [Q] int64, ascending: the rows that predict a token of some pair
+    trained_read                how many of them are trained
+    student_row, teacher_row    [M] int64 which of the read rows predicts the token; -1 without a teacher
     target                      [M] int64 the token itself
     turn                        [M] int64 index of the turn it belongs to
     """
@@ -96,6 +99,8 @@ class Forest:
     enter: torch.Tensor
     exit: torch.Tensor
     trained: int
+    read: torch.Tensor
+    trained_read: int
     student_row: torch.Tensor
     teacher_row: torch.Tensor
     target: torch.Tensor
@@ -128,6 +133,7 @@ class Forest:
             student_row[starts[i] : starts[i + 1]] = rows.of(i)[len(turn.context) - 1 :]
         for s, (i, context) in enumerate(contexts):
             teacher_row[starts[i] : starts[i + 1]] = rows.of(len(students) + s)[len(context) - 1 :]
+        read = np.union1d(student_row, teacher_row[teacher_row >= 0])
 
         def tensor(values: NDArray[Any]) -> torch.Tensor:
             return torch.from_numpy(values).to(device)
@@ -140,28 +146,15 @@ class Forest:
             enter=enter,
             exit=exit_,
             trained=T,
-            student_row=tensor(student_row),
-            teacher_row=tensor(teacher_row),
+            read=tensor(read),
+            trained_read=int((read < T).sum()),
+            student_row=tensor(np.searchsorted(read, student_row)),
+            teacher_row=tensor(np.where(teacher_row < 0, -1, np.searchsorted(read, teacher_row))),
             target=tensor(np.concatenate([t.action for t in turns]) if turns else np.zeros(0, np.int64)),
             turn=tensor(np.repeat(np.arange(len(turns)), lengths)),
             trained_intervals=Intervals(enter[:T], enter[:T], exit_[:T]),
             scored_intervals=Intervals(enter[T:], enter, exit_),
             logical_lengths=(_lengths(students), _lengths(teachers)),
-        )
-
-    def without_scored(self) -> Forest:
-        """The same forest with its scored-only rows dropped: what a forward of the student alone needs."""
-        T = self.trained
-        nothing = torch.empty(0, dtype=torch.int32, device=self.enter.device)
-        return replace(
-            self,
-            token=self.token[:T],
-            position=self.position[:T],
-            enter=self.enter[:T],
-            exit=self.exit[:T],
-            teacher_row=torch.full_like(self.teacher_row, -1),
-            scored_intervals=Intervals(nothing, self.enter[:T], self.exit[:T]),
-            logical_lengths=(self.logical_lengths[0], np.zeros(0, np.int64)),
         )
 
     def stats(self) -> ForestStats:

@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -44,7 +43,7 @@ from sprout.engine.sequences import (
     plan_step,
 )
 from sprout.engine.stopping import StopStrings
-from sprout.kernels import sample
+from sprout.kernels import linear, sample
 
 Ids: TypeAlias = Sequence[int] | Int64
 
@@ -281,7 +280,7 @@ class Generator:
     def _sample(self, hidden: Tensor, count: int) -> tuple[Int64, Float32]:
         """Next tokens [count] and their log-probs of the first `count` hidden rows."""
         r = self._rows
-        logits = F.linear(hidden, self.decoder.head_weight)[:count]
+        logits = linear(hidden, self.decoder.head_weight)[:count]
         token, logprob = sample(
             logits,
             temperature=self._tensor(r.temperature[:count]),

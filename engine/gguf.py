@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -68,13 +69,16 @@ def _read(file: Path) -> tuple[Any, Any]:
     """transformers' model, in fp32, and tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    source = {"gguf_file": file.name, "local_files_only": True}
+    source = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     try:
         import accelerate  # noqa: F401
         import gguf  # noqa: F401
 
-        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), **source)
-        model = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **source)
+        # The library also reads what lies beside a file: configurations that name code or other models.
+        with TemporaryDirectory() as alone:
+            (Path(alone) / file.name).symlink_to(file.resolve())
+            tokenizer = AutoTokenizer.from_pretrained(alone, **source)
+            model = AutoModelForCausalLM.from_pretrained(alone, dtype=torch.float32, **source)
     except ImportError as error:
         raise ImportError(f"{file}: reading GGUF needs {error.name or 'gguf'}; {EXTRA}") from error
     except (ValueError, KeyError, OSError, RuntimeError) as error:

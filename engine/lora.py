@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sprout.engine.model import Decoder
+from sprout.engine.model import Decoder, Linear
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -46,24 +46,24 @@ class LoraConfig:
             raise ValueError(f"lora.targets: {found} is not among the linear layers {', '.join(LINEARS)}")
 
 
-class LoraLinear(nn.Linear):
+class LoraLinear(Linear):
     """A frozen linear layer with its adapter; takes over the tensors of `linear`."""
 
-    def __init__(self, linear: nn.Linear, rank: int, scale: float) -> None:
+    def __init__(self, linear: Linear, rank: int, scale: float) -> None:
         super().__init__(linear.in_features, linear.out_features, linear.bias is not None, device="meta")
         self.weight, self.bias, self.scale = linear.weight, linear.bias, scale
         like: dict[str, Any] = {"device": linear.weight.device, "dtype": linear.weight.dtype}
-        self.lora_A = nn.Linear(self.in_features, rank, bias=False, **like)
-        self.lora_B = nn.Linear(rank, self.out_features, bias=False, **like)
+        self.lora_A = Linear(self.in_features, rank, bias=False, **like)
+        self.lora_B = Linear(rank, self.out_features, bias=False, **like)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [rows, in] -> [rows, out]."""
         return super().forward(x) + self.lora_B(self.lora_A(x)) * self.scale
 
-    def merged(self) -> nn.Linear:
+    def merged(self) -> Linear:
         """The plain layer that computes the same, up to the rounding of its weight."""
         change = self.lora_B.weight.double() @ self.lora_A.weight.double() * self.scale
-        plain = nn.Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
+        plain = Linear(self.in_features, self.out_features, self.bias is not None, device="meta")
         plain.weight = nn.Parameter((self.weight.double() + change).to(self.weight.dtype))
         plain.bias = self.bias
         return plain
@@ -132,7 +132,7 @@ def is_adapter(name: str) -> bool:
     return ".lora_" in name
 
 
-def _linears(decoder: Decoder, names: tuple[str, ...]) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+def _linears(decoder: Decoder, names: tuple[str, ...]) -> Iterator[tuple[nn.Module, str, Linear]]:
     """(owner, attribute, layer) of the named linear layers, in the order of the layers."""
     for layer in decoder.model.layers:
         for parent in (layer.self_attn, layer.mlp):

@@ -2,23 +2,25 @@
 
 Trained and scored-only rows go through the layers in lockstep. The scored-only half runs without autograd
 and reads the keys and values of the trained half *of that layer*, so no KV cache is kept, weights are read
-once per layer for both halves, and activation checkpointing recomputes the trained half alone.
+once per layer for both halves, and activation checkpointing recomputes the trained half alone. After the
+attention of the last layer only the rows that are read go on: nothing else depends on the others.
 
-Shapes: T trained rows, S scored-only rows, R = T + S, B decode rows, H hidden size, D head size, V tokens.
+Shapes: T trained rows, S scored-only rows, R = T + S, Q read rows, B decode rows, H hidden size, D head size,
+V tokens.
 Parameter names are those of transformers, so its checkpoints load and ours load there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from sprout.kernels import add_rms_norm, decode_attention, rms_norm, rotary, swiglu, tree_attention
+from sprout.kernels import add_rms_norm, decode_attention, linear, rms_norm, rotary, swiglu, tree_attention
 from sprout.kernels.tree_attention.intervals import Intervals
 
 if TYPE_CHECKING:
@@ -52,12 +54,14 @@ class ModelConfig:
     hf: dict[str, Any]
 
     @staticmethod
-    def from_hf(source: str | Path | dict[str, Any]) -> ModelConfig:
-        """Read a `config.json` (or its folder, or its content as a dict).
+    def from_hf(content: Mapping[str, Any]) -> ModelConfig:
+        """The configuration that a `config.json` holds; nothing else of its folder is looked at.
 
-        Raises FileNotFoundError without a file and ValueError for an architecture the decoder lacks.
+        Raises ValueError for an architecture the decoder lacks.
         """
-        hf = _hf_config(source)
+        from transformers import AutoConfig
+
+        hf = AutoConfig.for_model(**content)
         family = hf.model_type
         if family not in FAMILIES:
             known = ", ".join(FAMILIES)
@@ -93,18 +97,6 @@ class ModelConfig:
         return self.layers * (attention + 3 * self.hidden_size * self.intermediate_size)
 
 
-def _hf_config(source: str | Path | dict[str, Any]) -> Any:
-    from transformers import AutoConfig
-
-    if isinstance(source, dict):
-        return AutoConfig.for_model(**source)
-    path = Path(source)
-    file = path / "config.json" if path.is_dir() else path
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist: a model folder needs a config.json")
-    return AutoConfig.from_pretrained(file)
-
-
 @dataclass(frozen=True)
 class Rope:
     """Rotary tables of some rows: cos and sin, each [rows, D/2]."""
@@ -132,14 +124,22 @@ class RopeTable(nn.Module):
 
 
 def _frequencies(config: ModelConfig) -> tuple[Tensor, float]:
+    from transformers import AutoConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    hf = _hf_config(config.hf)
+    hf = AutoConfig.for_model(**config.hf)
     kind = hf.rope_parameters.get("rope_type", "default")
     if kind == "default":
         exponent = torch.arange(0, config.head_size, 2, dtype=torch.float32) / config.head_size
         return 1.0 / hf.rope_parameters["rope_theta"] ** exponent, 1.0
     return ROPE_INIT_FUNCTIONS[kind](hf, torch.device("cpu"))
+
+
+class Linear(nn.Linear):
+    """torch's layer and its parameters, multiplied by `sprout.kernels.linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
 
 
 class RMSNorm(nn.Module):
@@ -160,10 +160,10 @@ class Attention(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
         self.head_size = c.head_size
-        self.q_proj = nn.Linear(c.hidden_size, c.heads * c.head_size, bias=c.qkv_bias)
-        self.k_proj = nn.Linear(c.hidden_size, c.kv_heads * c.head_size, bias=c.qkv_bias)
-        self.v_proj = nn.Linear(c.hidden_size, c.kv_heads * c.head_size, bias=c.qkv_bias)
-        self.o_proj = nn.Linear(c.heads * c.head_size, c.hidden_size, bias=c.output_bias)
+        self.q_proj = Linear(c.hidden_size, c.heads * c.head_size, bias=c.qkv_bias)
+        self.k_proj = Linear(c.hidden_size, c.kv_heads * c.head_size, bias=c.qkv_bias)
+        self.v_proj = Linear(c.hidden_size, c.kv_heads * c.head_size, bias=c.qkv_bias)
+        self.o_proj = Linear(c.heads * c.head_size, c.hidden_size, bias=c.output_bias)
         self.q_norm = RMSNorm(c.head_size, c.rms_eps) if c.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(c.head_size, c.rms_eps) if c.qk_norm else nn.Identity()
 
@@ -182,9 +182,9 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=c.mlp_bias)
-        self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=c.mlp_bias)
-        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=c.mlp_bias)
+        self.gate_proj = Linear(c.hidden_size, c.intermediate_size, bias=c.mlp_bias)
+        self.up_proj = Linear(c.hidden_size, c.intermediate_size, bias=c.mlp_bias)
+        self.down_proj = Linear(c.intermediate_size, c.hidden_size, bias=c.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(swiglu(self.gate_proj(x), self.up_proj(x)))
@@ -192,10 +192,21 @@ class MLP(nn.Module):
 
 @dataclass(frozen=True)
 class Half:
-    """What one half of a forest brings to every layer: its rotary tables and what its rows may see."""
+    """What one half of a forest brings to a layer: its rotary tables and what its rows may see.
+
+    read   indices of the rows that attend and go on; None: all. The others still give keys and values.
+    """
 
     rope: Rope
     intervals: Intervals
+    read: Tensor | None = None
+
+    def reading(self, rows: Tensor) -> Half:
+        """The same half in the last layer, where only `rows` go on."""
+        return Half(self.rope, self.intervals.of_queries(rows), rows)
+
+    def going_on(self, *x: Tensor) -> tuple[Tensor, ...]:
+        return x if self.read is None else tuple(rows[self.read] for rows in x)
 
 
 @dataclass(frozen=True)
@@ -231,12 +242,14 @@ class Layer(nn.Module):
 
     def _advance_trained(self, x: Tensor, half: Half) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = self.self_attn.project(self.input_layernorm(x), half.rope)
+        x, q = half.going_on(x, q)
         heads, _ = tree_attention(q, k, v, half.intervals)
         return self._finish(x, heads), k, v
 
     @torch.no_grad()
     def _advance_scored(self, x: Tensor, trunk_k: Tensor, trunk_v: Tensor, half: Half) -> Tensor:
         q, k, v = self.self_attn.project(self.input_layernorm(x), half.rope)
+        x, q = half.going_on(x, q)
         heads, _ = tree_attention(q, torch.cat([trunk_k, k]), torch.cat([trunk_v, v]), half.intervals)
         return self._finish(x, heads)
 
@@ -283,7 +296,8 @@ class Decoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.model.embed_tokens.weight.device
+        """Where it computes; weights may rest in CPU memory (`engine.reference`)."""
+        return self.rope.inv_freq.device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -301,10 +315,12 @@ class Decoder(nn.Module):
         return self
 
     def forward(self, forest: Forest) -> tuple[Tensor, Tensor | None]:
-        """The dual forward: final hidden states of the trained rows [T, H] and, without autograd, of the
-        scored-only rows [S, H] (None when the forest has none)."""
+        """The dual forward: final hidden states [Q, H] of the rows that the forest reads, in two parts.
+
+        First the trained ones; then, without autograd, the scored-only ones (None when the forest has none).
+        """
         self.check_length(int(forest.position.max()) + 1 if forest.rows else 0)
-        T = forest.trained
+        T, read = forest.trained, forest.read
         trained = self.model.embed_tokens(forest.token[:T])
         scored = self.model.embed_tokens(forest.token[T:]).detach() if forest.rows > T else None
         rope = self.rope(forest.position, self.dtype)
@@ -312,8 +328,13 @@ class Decoder(nn.Module):
             Half(Rope(rope.cos[:T], rope.sin[:T]), forest.trained_intervals),
             Half(Rope(rope.cos[T:], rope.sin[T:]), forest.scored_intervals),
         )
+        last = (
+            halves[0].reading(read[: forest.trained_read]),
+            halves[1].reading(read[forest.trained_read :] - T),
+        )
         recompute = self.recompute and torch.is_grad_enabled()
-        for layer in self.model.layers:
+        by_layer = [halves] * (self.config.layers - 1) + [last]
+        for layer, halves in zip(self.model.layers, by_layer, strict=True):
             trained, scored = layer(trained, scored, halves, recompute)
         return self.model.norm(trained), None if scored is None else self.model.norm(scored).detach()
 

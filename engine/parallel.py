@@ -160,23 +160,28 @@ def master_dtype(compute: torch.dtype) -> torch.dtype:
     return torch.float32 if world_size() > 1 and compute in LOW_PRECISION else compute
 
 
-def shard_model(model: nn.Module, blocks: Iterable[nn.Module], compute: torch.dtype) -> None:
+def shard_model(
+    model: nn.Module, blocks: Iterable[nn.Module], compute: torch.dtype, offload: bool = False
+) -> None:
     """Shard every block's parameters over the ranks of a node, and copy the shards over the nodes (HSDP).
 
     Weights are gathered in `compute` precision (the model learns it as its `compute_dtype`), gradients summed
-    in float32: losses are already divided by counts over all ranks.
+    in float32: losses are already divided by counts over all ranks. With `offload` the shards are kept in CPU
+    memory.
     """
     if world_size() == 1:
         return
     model.compute_dtype = compute  # type: ignore[assignment]
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
     policy = MixedPrecisionPolicy(
         param_dtype=compute if compute in LOW_PRECISION else None, reduce_dtype=torch.float32
     )
-    mesh = _mesh(next(model.parameters()).device.type)
+    device = next(model.parameters()).device.type
+    shards = CPUOffloadPolicy(pin_memory=device == "cuda") if offload else OffloadPolicy()
+    mesh = _mesh(device)
     for block in (*blocks, model):
-        fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(block, mesh=mesh, mp_policy=policy, offload_policy=shards)
     for part in _sharded_parts(model):
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)

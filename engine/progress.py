@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.text import Text
 
 from sprout.engine import parallel
+from sprout.engine.terminal import PlainConsole, visible
 
 Advance = Callable[..., None]
 ROWS_PER_HEADER = 20
@@ -26,7 +27,7 @@ ROWS_PER_HEADER = 20
 
 def main_console() -> Console:
     """Where a run talks to whoever watches: rank 0 only."""
-    return Console(quiet=not parallel.is_main())
+    return PlainConsole(quiet=not parallel.is_main())
 
 
 @contextmanager
@@ -41,12 +42,12 @@ def progress(
 
     A terminal gets a bar that disappears at the end; a log gets a line every `seconds_between_lines`.
     """
-    console = console or Console()
+    console = console or PlainConsole()
     if not parallel.is_main():
         yield lambda steps=1: None
     elif console.is_terminal:
         with Progress(*_bar_columns(), console=console, transient=True) as bar:
-            task = bar.add_task(description, total=total)
+            task = bar.add_task(visible(description), total=total)
             yield lambda steps=1: bar.advance(task, steps)
     else:
         yield _PlainProgress(description, total, console, seconds_between_lines).advance
@@ -61,7 +62,7 @@ class UpdateTable:
 
     def __init__(self, columns: Mapping[str, str], *, console: Console | None = None) -> None:
         self.columns = dict(columns)
-        self.console = console or Console()
+        self.console = console or PlainConsole()
         self._rows = 0
 
     def row(self, step: int, metrics: Mapping[str, object]) -> None:
@@ -92,14 +93,14 @@ class _PlainProgress:
         if now - self.last_line >= self.seconds:
             self.last_line = now
             of_total = "" if self.total is None else f"/{self.total}"
-            line = f"{self.description}: {self.done}{of_total} after {now - self.start:.0f} s"
+            line = f"{visible(self.description)}: {self.done}{of_total} after {now - self.start:.0f} s"
             self.console.print(Text(line), soft_wrap=True)
 
 
 def _bar_columns() -> list[
     TextColumn | BarColumn | MofNCompleteColumn | TimeElapsedColumn | TimeRemainingColumn
 ]:
-    text = TextColumn("{task.description}")
+    text = TextColumn("{task.description}", markup=False)
     return [text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
 
 

@@ -65,17 +65,6 @@ def with_snapshot_scores(
     ]
 
 
-def with_reference_scores(
-    reference: Decoder, turns: Sequence[Turn], *, temperature: float, rows_per_micro_batch: int
-) -> list[Turn]:
-    """The turns with `ref_logprob` of the frozen reference model: in SEED the Stage-1 model."""
-    students = [replace(turn, teacher_context=None) for turn in turns]
-    scores = score_turns(
-        reference, students, temperature=temperature, rows_per_micro_batch=rows_per_micro_batch
-    )
-    return [replace(turn, ref_logprob=l_ref) for turn, (l_ref, _) in zip(turns, scores, strict=True)]
-
-
 def mean_gate(turns: Sequence[Turn], beta: float) -> float:
     """Mean of g over all distilled tokens, from snapshot log-probs (`opd_baseline: mean`)."""
     total, tokens = 0.0, 0.0

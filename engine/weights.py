@@ -54,10 +54,24 @@ def load_model(
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist: give the folder of a model, with its config.json")
-    decoder = empty_decoder(_config(folder), device, dtype)
+    decoder = empty_decoder(read_config(folder), device, dtype)
     read_weights(decoder, folder)
     _check_vocabulary(folder, decoder.config.vocab_size)
     return decoder
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The model that the config.json of a folder describes; same errors as `load_model`."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist: a model folder needs a config.json")
+    content = _json(file)
+    if "model_type" not in content:
+        raise ValueError(f"{file} has no model_type: copy or download it again")
+    try:
+        return ModelConfig.from_hf(content)
+    except (ValueError, StrictDataclassError) as error:
+        raise ValueError(f"{file}: {' '.join(str(error).split())}") from error
 
 
 def empty_decoder(config: ModelConfig, device: str | torch.device, dtype: torch.dtype) -> Decoder:
@@ -135,12 +149,18 @@ def save_model(decoder: Decoder, folder: str | Path, tokenizer_folder: str | Pat
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
-    """Copy the tokenizer files and generation_config.json of one model folder to another."""
+    """Copy the tokenizer files and generation_config.json of one model folder to another.
+
+    Code that they name for others to load is left out.
+    """
     if not (source / "tokenizer.json").is_file():
         raise FileNotFoundError(f"{source / 'tokenizer.json'} does not exist: give a folder with a tokenizer")
     for name in (*TOKENIZER_FILES, GENERATION_FILE):
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
+    settings = target / "tokenizer_config.json"
+    if settings.is_file() and "auto_map" in _json(settings):
+        settings.write_text(json.dumps(_without_code(_json(settings)), indent=2) + "\n")
 
 
 def cut_shards(tensors: Mapping[str, Tensor], max_bytes: int) -> list[list[str]]:
@@ -175,19 +195,6 @@ def _adapter_files(folder: Path) -> list[Path]:
     return [folder / WEIGHTS_FILE]
 
 
-def _config(folder: Path) -> ModelConfig:
-    file = folder / "config.json"
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} does not exist: a model folder needs a config.json")
-    content = _json(file)
-    if "model_type" not in content:
-        raise ValueError(f"{file} has no model_type: copy or download it again")
-    try:
-        return ModelConfig.from_hf(content)
-    except (ValueError, StrictDataclassError) as error:
-        raise ValueError(f"{file}: {' '.join(str(error).split())}") from error
-
-
 def _weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model folder, all present."""
     if (folder / SINGLE_FILE).is_file():
@@ -199,6 +206,11 @@ def _weight_files(folder: Path) -> list[Path]:
     weight_map = _json(folder / INDEX_FILE).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{folder / INDEX_FILE} has no weight_map: download or export the model again")
+    odd = [name for name in weight_map.values() if not isinstance(name, str) or Path(name).name != name]
+    if odd:
+        raise ValueError(
+            f"{folder / INDEX_FILE} names {odd[0]!r}, which is no file of this folder: download it again"
+        )
     files = [folder / name for name in sorted(set(weight_map.values()))]
     for file in files:
         if not file.is_file():
@@ -276,7 +288,7 @@ def _write_configs(decoder: Decoder, folder: Path) -> None:
     from transformers import AutoConfig, GenerationConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    config = AutoConfig.for_model(**decoder.config.hf)
+    config = AutoConfig.for_model(**_without_code(decoder.config.hf))
     config.architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]]
     config.dtype = decoder.dtype
     config.save_pretrained(folder)
@@ -313,6 +325,11 @@ def _write_shard(tensors: Mapping[str, Tensor], file: Path) -> None:
     # safetensors makes the file readable by its owner only, whatever the umask says.
     config = next(file.parent.glob("*config.json"))
     file.chmod(config.stat().st_mode)
+
+
+def _without_code(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration that does not name classes to be imported from elsewhere."""
+    return {key: value for key, value in config.items() if key not in ("auto_map", "custom_pipelines")}
 
 
 def _json(file: Path) -> dict[str, Any]:

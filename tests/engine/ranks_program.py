@@ -13,6 +13,7 @@ from tiny import random_turns, tiny_decoder
 from sprout.engine import checkpoint, parallel
 from sprout.engine.generate import generate
 from sprout.engine.optimizer import OptimizerConfig, build_optimizer
+from sprout.engine.reference import Reference
 from sprout.engine.supervised import supervised_loss, supervised_step
 from sprout.engine.update import UpdateSettings, policy_update
 from sprout.kernels import PolicyLossCoefficients
@@ -22,6 +23,13 @@ def batch(step):
     """Turns of unequal length, one of them without a scored token; in step 1 a single turn for all ranks."""
     turns = random_turns(step, count=1 if step == 1 else 9)
     return [replace(turn, mask=np.zeros_like(turn.mask)) if i == 3 else turn for i, turn in enumerate(turns)]
+
+
+def with_reference(turns, compute, offload):
+    """The turns scored by a frozen model, which every rank holds a part of."""
+    decoder = tiny_decoder("llama", seed=1, dtype=compute)
+    parallel.shard_model(decoder, decoder.model.layers, compute, offload)
+    return Reference(decoder, offload).score(turns, temperature=1.0, rows_per_micro_batch=200)
 
 
 def main(folder, method, dtype, first, last):
@@ -37,7 +45,10 @@ def main(folder, method, dtype, first, last):
     settings = UpdateSettings(coefficients, rows_per_micro_batch=200, opd_baseline="mean")
     losses = []
     for step in range(first, last):
-        result = policy_update(decoder, optimizer, batch(step), settings)
+        turns, offloaded = (with_reference(batch(step), compute, offload) for offload in (False, True))
+        for one, two in zip(turns, offloaded, strict=True):
+            assert np.array_equal(one.ref_logprob, two.ref_logprob)
+        result = policy_update(decoder, optimizer, turns, settings)
         losses += [result.metrics["actor/pg_loss"], result.metrics["seed/opd_loss"]]
         losses.append(float(np.concatenate([scores.logprob for scores in result.scores]).sum()))
         losses.append(supervised_step(decoder, optimizer, batch(step + 10), 200).loss)

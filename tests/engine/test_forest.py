@@ -48,17 +48,20 @@ def test_rows_are_the_distinct_prefixes(turns):
 @given(TURNS)
 def test_pairs_point_at_the_predecessor_of_each_action_token(turns):
     forest = Forest.pack(turns)
+    student, teacher = forest.read[forest.student_row], forest.read[forest.teacher_row]
     m = 0
     for i, turn in enumerate(turns):
         for j, token in enumerate(turn.action):
             assert forest.turn[m] == i and forest.target[m] == token
-            assert path(forest, int(forest.student_row[m])) == (*turn.context, *turn.action[:j])
+            assert path(forest, int(student[m])) == (*turn.context, *turn.action[:j])
             if turn.teacher_context is None:
                 assert forest.teacher_row[m] == -1
             else:
-                assert path(forest, int(forest.teacher_row[m])) == (*turn.teacher_context, *turn.action[:j])
+                assert path(forest, int(teacher[m])) == (*turn.teacher_context, *turn.action[:j])
             m += 1
     assert m == len(forest.target)
+    assert forest.trained_read == int((forest.read < forest.trained).sum())
+    assert set(forest.read.tolist()) == {*student.tolist(), *teacher[forest.teacher_row >= 0].tolist()}
 
 
 @settings(max_examples=80, deadline=None)

@@ -29,7 +29,7 @@ def next_logits(decoder, ids):
     forest = Forest.pack([Turn(ids, np.zeros(1, np.int64))])
     with torch.no_grad():
         hidden, _ = decoder(forest)
-        return F.linear(hidden[forest.student_row[:1]], decoder.head_weight)
+        return F.linear(hidden[forest.student_row], decoder.head_weight)
 
 
 def recompute(decoder, ids, count, key, temperature, top_p):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny import FAMILIES, as_transformers, tiny_config, tiny_decoder
+from tiny import FAMILIES, as_transformers, random_turns, tiny_config, tiny_decoder
 
 from sprout.engine.forest import Forest, Turn
 from sprout.engine.model import ModelConfig
@@ -12,7 +12,7 @@ SHAPES = [dict(heads=4, kv_heads=2), dict(heads=3, kv_heads=1), dict(heads=5, kv
 
 
 def logits_of(decoder, ids):
-    forest = Forest.pack([Turn(ids[:-1], ids[-1:])])
+    forest = Forest.pack([Turn(ids[:1], ids[1:])])
     hidden, _ = decoder(forest)
     return hidden @ decoder.head_weight.T
 
@@ -64,11 +64,6 @@ def test_unknown_architecture_is_named():
         ModelConfig.from_hf({"model_type": "gpt2"})
 
 
-def test_missing_config_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"config\.json"):
-        ModelConfig.from_hf(tmp_path)
-
-
 def test_too_long_a_context_names_the_limit():
     ids = np.zeros(600, np.int64)
     with pytest.raises(ValueError, match="max_position_embeddings=512"):
@@ -77,3 +72,15 @@ def test_too_long_a_context_names_the_limit():
 
 def test_config_keeps_the_transformers_fields():
     assert tiny_config("qwen3").hf["model_type"] == "qwen3"
+
+
+def test_only_read_rows_go_on_after_the_attention_of_the_last_layer():
+    decoder, forest = tiny_decoder(), Forest.pack(random_turns(0))
+    rows = {layer: [] for layer in decoder.model.layers}
+    for layer, seen in rows.items():
+        layer.mlp.register_forward_hook(lambda mlp, inputs, out, seen=seen: seen.append(len(out)))
+    trained, scored = decoder(forest)
+    read = [forest.trained_read, len(forest.read) - forest.trained_read]
+    assert list(rows.values()) == [[forest.trained, forest.rows - forest.trained], read]
+    assert [len(trained), len(scored)] == read
+    assert 0 < read[0] < forest.trained and 0 < read[1] < forest.rows - forest.trained

@@ -21,7 +21,7 @@ def logits(decoder):
     """Token ids of one sequence, and the decoder's logits for them."""
     ids = torch.arange(1, 20) * 7 % 50
     with torch.no_grad():
-        forest = Forest.pack([Turn(ids[:10].numpy(), ids[10:].numpy())])
+        forest = Forest.pack([Turn(ids[:1].numpy(), ids[1:].numpy())])
         hidden, _ = decoder(forest)
         return forest.token[: forest.trained], hidden @ decoder.head_weight.T
 
