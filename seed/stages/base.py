@@ -13,6 +13,7 @@ from typing import Any
 
 from sprout.engine import parallel
 from sprout.engine.chat import ChatFormat
+from sprout.engine.induction import initialize_induction
 from sprout.engine.model import Decoder, ModelConfig
 from sprout.engine.optimizer import OptimizerConfig, build_optimizer
 from sprout.engine.rng import derive_key
@@ -25,6 +26,7 @@ from sprout.seed.schema import BaseSection, Config
 from sprout.seed.stages.supervised import Lessons, fit
 
 MAX_POSITION = 2048
+ROPE_THETA = 1e6  # heads of 16: with the usual 1e4 few dimensions stand still over a transcript
 HELD_OUT = dict(episodes=32, transcripts=32, reports=8)
 
 
@@ -40,18 +42,20 @@ class Phase:
 
 
 def phases(config: Config) -> list[Phase]:
-    """First to act and to follow skills; then, with smaller steps, mostly to read and to answer in JSON."""
+    """First to find things, then to act and to follow skills; last, with smaller steps, mostly to read."""
     base, seed = config.base, config.run.seed
-    acting = dict(episodes=base.episodes_per_step, transcripts=base.transcripts_per_step)
-    reading = dict(
-        episodes=base.reading_episodes_per_step,
-        transcripts=base.reading_transcripts_per_step,
-        reports=base.reports_per_step,
+    reports = dict(reports=base.reports_per_step)
+    recall = dict(episodes=0, transcripts=0, reports=base.recall_reports_per_step)
+    acting = dict(episodes=base.episodes_per_step, transcripts=base.transcripts_per_step) | reports
+    reading = reports | dict(
+        episodes=base.reading_episodes_per_step, transcripts=base.reading_transcripts_per_step
     )
-    return [
+    parts = (
+        Phase("recall", base.recall_steps, recall, derive_key(seed, "recall"), 1.0),
         Phase("acting", base.steps, acting, seed, 1.0),
         Phase("reading", base.reading_steps, reading, derive_key(seed, "reading"), base.reading_lr_factor),
-    ]
+    )
+    return [phase for phase in parts if phase.steps]
 
 
 def run_stage(run: Run) -> Result:
@@ -66,9 +70,7 @@ def run_stage(run: Run) -> Result:
     for phase in phases(config):
 
         def batch(step: int, phase: Phase = phase) -> Any:
-            return environment.lesson(
-                policy.chat, config.rollout, seed=phase.seed, index=step, **phase.sizes
-            )
+            return environment.lesson(policy.chat, config.rollout, seed=phase.seed, index=step, **phase.sizes)
 
         every = config.base.checkpoint_every
         lessons = Lessons(f"base, {phase.name}", phase.steps, batch, held_out, every, rows)
@@ -95,8 +97,23 @@ def new_policy(config: Config, environment: Any, tokenizer_folder: Path) -> Poli
     tokenizer = environment.tokenizer()
     parallel.on_main(tokenizer.save_pretrained)(tokenizer_folder)
     decoder = Decoder(model_config(config.base, len(tokenizer))).initialize(config.run.seed)
+    if config.base.induction:
+        initialize_induction(decoder, derive_key(config.run.seed, "induction"))
+    compose_names(decoder, tokenizer.get_vocab())
     parallel.shard_model(decoder, decoder.model.layers, decoder.dtype)
     return Policy(decoder, ChatFormat.from_tokenizer(tokenizer), tokenizer_folder)
+
+
+def compose_names(decoder: Decoder, ids: Mapping[str, int]) -> None:
+    """A token of several words starts as the sum of theirs, as long as any other: "mug 1" is a mug.
+
+    As subwords stand in for a word that is added to a vocabulary.
+    """
+    embedding = decoder.model.embed_tokens.weight.data
+    for token, index in ids.items():
+        words = [ids[word] for word in token.split() if word in ids]
+        if len(words) > 1:
+            embedding[index] = embedding[words].sum(0) / len(words) ** 0.5
 
 
 def model_config(base: BaseSection, vocabulary: int) -> ModelConfig:
@@ -119,7 +136,7 @@ def model_config(base: BaseSection, vocabulary: int) -> ModelConfig:
             head_dim=base.hidden_size // base.heads,
             max_position_embeddings=MAX_POSITION,
             tie_word_embeddings=True,
-            rope_theta=10000.0,
+            rope_theta=ROPE_THETA,
         )
     )
 

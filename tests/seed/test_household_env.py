@@ -47,6 +47,13 @@ def test_environment_protocol():
         assert truncated == (turn == 2)
 
 
+def test_the_system_prompt_names_every_verb_when_asked_to():
+    plain, listed = make_env("household"), make_env("household", commands_listed=True)
+    assert listed.system_prompt.startswith(plain.system_prompt) and "commands" not in plain.system_prompt
+    verbs = {"go to", "open", "take", "put", "clean", "heat", "cool", "use lamp 1", "look", "inventory"}
+    assert all(f" {verb} " in listed.system_prompt for verb in verbs)
+
+
 def test_environment_draws_a_seed_when_none_is_given():
     env = HouseholdEnv()
     env.reset(seed=5)

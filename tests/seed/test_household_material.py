@@ -169,18 +169,30 @@ def test_answers_in_the_language_of_skills_are_true():
 
 
 def test_reports_pair_the_questions_as_json():
+    asked = [item for index in range(20) for item in reading_reports(1, index)]
+    pairs = [item for item in asked if item.question.startswith("write json")]
+    assert len(pairs) >= 60
+    for item in pairs:
+        answer = json.loads(item.answer)
+        assert list(answer) == ["report", "answer"]
+        assert item.question.startswith("write json . report : ") and " answer : " in item.question
+        assert all(answer.values())
+
+
+def test_surveys_ask_for_all_that_was_seen_in_several_orders():
     for index in range(20):
-        for item in reading_reports(1, index):
-            answer = json.loads(item.answer)
-            assert list(answer) == ["report", "answer"]
-            assert item.question.startswith("write json . report : ") and " answer : " in item.question
-            assert all(answer.values())
+        asked = [item for item in reading_reports(1, index) if item.question.startswith("where was ")]
+        longest = max(item.question.count(",") for item in asked)
+        surveys = [item for item in asked if item.question.count(",") == longest]
+        if longest > 4:
+            assert len(surveys) >= 2 and len({item.question for item in surveys}) == len(surveys)
+            assert len({tuple(sorted(item.answer.removesuffix(" .").split(" . "))) for item in surveys}) == 1
 
 
 def test_tokenizer_round_trip_without_unknown_words(tokenizer, episodes):
     texts = set()
     for episode in episodes:
-        texts |= {episode.task, episode.system_prompt}
+        texts |= {episode.task}
         texts |= {text for step in episode.steps for text in (step.observation_before, step.action)}
         texts |= {f"hint : {branch.skill}" for branch in episode.branches}
     for item in questions(seed=2):
@@ -189,12 +201,12 @@ def test_tokenizer_round_trip_without_unknown_words(tokenizer, episodes):
         played = play_world(generate_world("report", seed), Random(seed), Noise(0.2, 0.2))
         summary, skill = analyze(played.view()).values()
         texts.add(f'{{ " episode_summary " : " {summary} " , " episode_skill " : " {skill} " }}')
-    texts |= {HouseholdEnv.system_prompt, *HouseholdEnv.analyzer_instructions.values()}
+    texts |= {HouseholdEnv().system_prompt, *HouseholdEnv.analyzer_instructions.values()}
     assert len(texts) > 3000
     for text in texts:
         ids = tokenizer.encode(text)
         assert tokenizer.unk_token_id not in ids, text
-        assert len(ids) == len(text.split())
+        assert len(ids) <= len(text.split())
         assert tokenizer.decode(ids) == text
 
 
@@ -202,6 +214,20 @@ def test_tokenizer_round_trip_without_unknown_words(tokenizer, episodes):
 @given(st.lists(st.sampled_from(vocabulary()), max_size=40).map(" ".join))
 def test_tokenizer_round_trip_of_any_words(text):
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text, tokens",
+    [
+        ("take mug 1 from sink 1", ["take", "mug 1", "from", "sink 1"]),
+        ("pencil 3 , pen 3.", ["pencil 3", ",", "pen 3", "."]),
+        ("mug 4 mug 12", ["mug", "4", "mug", "12"]),
+        ("step 1 mug 1 2", ["step", "1", "mug 1", "2"]),
+        ("smug 1", ["<unk>", "1"]),
+    ],
+)
+def test_a_name_is_one_token(tokenizer, text, tokens):
+    assert tokenizer.tokenize(text) == tokens
 
 
 def test_tokenizer_marks_unknown_words(tokenizer):
@@ -230,4 +256,4 @@ def test_chat_template_is_append_only():
 
 def test_vocabulary_is_small_and_without_repetition():
     tokens = vocabulary()
-    assert len(tokens) == len(set(tokens)) < 400
+    assert len(tokens) == len(set(tokens)) < 500

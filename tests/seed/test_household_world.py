@@ -128,13 +128,13 @@ def test_an_episode_word_by_word():
         "go to table 1",
     ) == [
         "you are at drawer 1 . it is closed .",
-        "drawer 1 is open . you see mug 1 .",
+        "drawer 1 is open . mug 1 is in drawer 1 .",
         "you take mug 1 from drawer 1 .",
-        "you are at drawer 1 . you see nothing .",
+        "you are at drawer 1 . drawer 1 is empty .",
         "you carry mug 1 .",
-        "you are at sink 1 . you see nothing .",
+        "you are at sink 1 . sink 1 is empty .",
         "you clean mug 1 with sink 1 .",
-        "you are at table 1 . you see pen 1 , lamp 1 .",
+        "you are at table 1 . pen 1 is in table 1 . lamp 1 is in table 1 .",
     ]
     assert not world.success
     assert say(world, "put mug 1 in table 1") == ["you put mug 1 in table 1 ."]

@@ -11,7 +11,6 @@ from random import Random
 from typing import TypeAlias
 
 from sprout.seed.analyzer.transcript import TrajectoryView, TranscriptStep
-from sprout.seed.envs.household import text
 from sprout.seed.envs.household.analyzer import analyze
 from sprout.seed.envs.household.expert import Noise, next_command, noisy_command
 from sprout.seed.envs.household.memory import Memory
@@ -48,7 +47,6 @@ class Demonstration:
     """One episode; `steps[0].observation_before == first_observation`."""
 
     task: str
-    system_prompt: str
     first_observation: str
     steps: tuple[Step, ...]
     branches: tuple[Branch, ...]
@@ -122,7 +120,7 @@ def demonstration(seed: int, index: int, mix: DemonstrationMix | None = None) ->
         for step, memory in zip(played.steps, memories, strict=True)
     )
     branches = _branches(world_seed, memories, steps, rng, mix) if branched else ()
-    return Demonstration(world.task.text, text.SYSTEM_PROMPT, world.first_observation, steps, branches)
+    return Demonstration(world.task.text, world.first_observation, steps, branches)
 
 
 def _memories(played: Played) -> list[Memory]:

@@ -28,11 +28,11 @@ class HouseholdEnv(gymnasium.Env[str, str]):
     """One episode is one room and one task; reward 1 and termination when the task is done.
 
     `reset(seed=..., options={"split": "train" | "select" | "report"})` fixes the episode completely. `info`
-    holds `task`, `family`, `split`, `valid` (the last command was executable) and `success`.
+    holds `task`, `family`, `split`, `valid` (the last command was executable) and `success`. A model that was
+    not raised on this world needs `commands_listed`: its system prompt names the commands.
     """
 
     max_turns: int = MAX_TURNS
-    system_prompt: ClassVar[str] = text.SYSTEM_PROMPT
     analyzer_instructions: ClassVar[dict[str, str]] = text.ANALYZER_INSTRUCTIONS
     static_skills: ClassVar[dict[str, str]] = skills.STATIC_SKILLS
     scripted_analyzer = staticmethod(analyze)
@@ -42,6 +42,7 @@ class HouseholdEnv(gymnasium.Env[str, str]):
         max_turns: int = MAX_TURNS,
         receptacles: tuple[int, int] = RECEPTACLES,
         objects: tuple[int, int] = OBJECTS,
+        commands_listed: bool = False,
     ) -> None:
         if max_turns < 1:
             raise ValueError(f"max_turns must be at least 1, not {max_turns}")
@@ -52,6 +53,7 @@ class HouseholdEnv(gymnasium.Env[str, str]):
             if not least <= low <= high <= most:
                 raise ValueError(f"{name} must be a range within {least} to {most}, not {low} to {high}")
         self.max_turns = max_turns
+        self.system_prompt = text.SYSTEM_PROMPT + (f" {text.COMMANDS}" if commands_listed else "")
         self.receptacles, self.objects = tuple(receptacles), tuple(objects)
         self.observation_space = Text(max_length=1024, charset=_CHARSET)
         self.action_space = Text(max_length=256, charset=_CHARSET)
@@ -92,12 +94,11 @@ class HouseholdEnv(gymnasium.Env[str, str]):
 
         return household_tokenizer()
 
-    @staticmethod
-    def lesson(chat: ChatFormat, layout: RolloutSection, **sizes: int) -> list[Turn]:
+    def lesson(self, chat: ChatFormat, layout: RolloutSection, **sizes: int) -> list[Turn]:
         """Turns that teach a model to act here; see `sprout.seed.envs.household.lessons.lesson`."""
         from sprout.seed.envs.household.lessons import lesson
 
-        return lesson(chat, layout, **sizes)
+        return lesson(chat, layout, system=self.system_prompt, **sizes)
 
     def _room(self) -> World:
         if self.world is None:

@@ -12,12 +12,15 @@ from sprout.seed.envs.household.demonstrations import (
     demonstration,
 )
 from sprout.seed.envs.household.reading import ReadingQuestion, reading_questions, reading_reports
+from sprout.seed.envs.household.text import SYSTEM_PROMPT
 from sprout.seed.schema import RolloutSection
 
 
-def demonstration_turns(episode: Demonstration, chat: ChatFormat, layout: RolloutSection) -> list[Turn]:
+def demonstration_turns(
+    episode: Demonstration, chat: ChatFormat, layout: RolloutSection, system: str = SYSTEM_PROMPT
+) -> list[Turn]:
     """Every command worth imitating, after the ordinary contexts and after the contexts with a skill."""
-    talk = Conversation(chat, layout, task=episode.task, system=episode.system_prompt)
+    talk = Conversation(chat, layout, task=episode.task, system=system)
     turns = []
     for index, step in enumerate(episode.steps):
         talk.observe(step.observation_before)
@@ -45,6 +48,7 @@ def lesson(
     transcripts: int,
     reports: int = 0,
     mix: DemonstrationMix | None = None,
+    system: str = SYSTEM_PROMPT,
 ) -> list[Turn]:
     """Turns of batch `index`, questions about each transcript included.
 
@@ -52,7 +56,7 @@ def lesson(
     """
     turns: list[Turn] = []
     for item in range(index * episodes, (index + 1) * episodes):
-        turns += demonstration_turns(demonstration(seed, item, mix), chat, layout)
+        turns += demonstration_turns(demonstration(seed, item, mix), chat, layout, system)
     for item in range(index * transcripts, (index + 1) * transcripts):
         turns += [question_turn(question, chat) for question in reading_questions(seed, item)]
     for item in range(index * reports, (index + 1) * reports):

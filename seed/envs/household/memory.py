@@ -20,7 +20,8 @@ _PROCESS = re.compile(r"you (clean|heat|cool) (\S+ \d+) with (\S+ \d+) \.")
 _CARRY = re.compile(r"you carry (\S+ \d+) \.")
 _ARRIVAL = re.compile(r"you are at (\S+ \d+) \.")
 _OPENING = re.compile(r"(\S+ \d+) is open \.")
-_LISTING = re.compile(r"you see (.+?) \.")
+_LISTING = re.compile(r"you see (.+) \.")
+_INSIDE = re.compile(r"(\S+ \d+) is in \S+ \d+ \.")
 
 
 def parse_task(sentence: str) -> Task:
@@ -35,7 +36,8 @@ class Memory:
     """Knowledge gathered from observations; `contents[place]` exists once the inside was seen."""
 
     def __init__(self, first_observation: str) -> None:
-        self.receptacles: list[str] = _listed(first_observation)
+        listed = _LISTING.fullmatch(first_observation)
+        self.receptacles: list[str] = listed[1].split(" , ") if listed else []
         self.contents: dict[str, list[str]] = {}
         self.first_seen: dict[str, str] = {}
         self.position: str | None = None
@@ -65,13 +67,17 @@ class Memory:
         elif match := _ARRIVAL.match(observation):
             self.position = match[1]
             if "it is closed" not in observation:
-                self._seen(match[1], _listed(observation))
+                self._seen(match[1], _INSIDE.findall(observation))
         elif match := _OPENING.match(observation):
-            self._seen(match[1], _listed(observation))
+            self._seen(match[1], _INSIDE.findall(observation))
 
     def is_closed(self, place: str) -> bool:
         """Whether `place` has still to be opened."""
         return is_closed_kind(kind_of(place)) and place not in self.contents
+
+    def seen(self) -> list[str]:
+        """Receptacles whose inside is known, in the order of the room."""
+        return [place for place in self.receptacles if place in self.contents]
 
     def unseen(self) -> list[str]:
         """Receptacles whose inside is unknown."""
@@ -111,7 +117,3 @@ class Memory:
         done -= {"heat": {"cool"}, "cool": {"heat"}}.get(verb, set())
         done.add(verb)
 
-
-def _listed(observation: str) -> list[str]:
-    match = _LISTING.search(observation)
-    return [] if match is None or match[1] == "nothing" else match[1].split(" , ")

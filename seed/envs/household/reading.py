@@ -11,12 +11,15 @@ from random import Random
 
 from sprout.seed.envs.household.demonstrations import Played, item_rng, play_world
 from sprout.seed.envs.household.expert import Noise
-from sprout.seed.envs.household.kinds import LAMP, OBJECT_KINDS, kind_of
+from sprout.seed.envs.household.kinds import LAMP, LAMP_KIND, OBJECT_KINDS, kind_of
 from sprout.seed.envs.household.memory import Memory
 from sprout.seed.envs.household.skills import Skill, oracle_skill, write_skill
 from sprout.seed.envs.household.world import Task, generate_world
 
 OBJECTS_ASKED = 4
+PAIRS = 4  # answered as JSON
+SURVEYS = 3  # orders in which all that was seen is asked for
+MIXED = 4  # kinds in a survey of seen and unseen ones
 _IDLE_VERBS = ("go", "open", "look", "inventory", "use")
 
 
@@ -31,39 +34,59 @@ class ReadingQuestion:
 
 def reading_questions(seed: int, index: int) -> list[ReadingQuestion]:
     """Every question about one noisy rollout of a train task, number `index` of `seed`."""
-    transcript, questions, _ = _read(seed, "reading", index)
+    transcript, questions, *_ = _read(seed, "reading", index)
     return [ReadingQuestion(transcript, question, answer) for question, answer in questions]
 
 
 def reading_reports(seed: int, index: int) -> list[ReadingQuestion]:
-    """The questions about such a rollout in pairs, each pair to be answered by one JSON object."""
-    transcript, questions, rng = _read(seed, "report", index)
+    """Pairs of questions about such a rollout, each to be answered by one JSON object, and surveys of it."""
+    transcript, questions, rng, memory = _read(seed, "report", index)
     rng.shuffle(questions)
-    return [
-        ReadingQuestion(
-            transcript,
+    pairs = [
+        (
             f"write json . report : {first} answer : {second}",
             json.dumps({"report": first_answer, "answer": second_answer}),
         )
         for (first, first_answer), (second, second_answer) in zip(
-            questions[::2], questions[1::2], strict=False
+            questions[: 2 * PAIRS : 2], questions[1 : 2 * PAIRS : 2], strict=True
         )
     ]
+    asked = dict.fromkeys([*pairs, *_surveys(memory, rng)])
+    return [ReadingQuestion(transcript, question, answer) for question, answer in asked]
 
 
-def _read(seed: int, stream: str, index: int) -> tuple[str, list[tuple[str, str]], Random]:
-    """A transcript and what can be asked about it."""
+def _read(seed: int, stream: str, index: int) -> tuple[str, list[tuple[str, str]], Random, Memory]:
+    """A transcript, what can be asked about it, and what it shows."""
     rng = item_rng(seed, stream, index)
     world = generate_world("train", rng.getrandbits(48))
     noise = Noise(random_move=rng.uniform(0, 0.4), invalid=rng.uniform(0, 0.4))
     skill = oracle_skill(world) if rng.random() < 0.3 else ""
     played = play_world(world, rng, noise, skill)
-    return played.view().render(), _questions(played, rng), rng
-
-
-def _questions(played: Played, rng: Random) -> list[tuple[str, str]]:
-    """Every question that this transcript can answer, about the task's object, some seen and one unseen."""
     memory = Memory.of([*(step.observation for step in played.steps), played.final_observation])
+    return played.view().render(), _questions(played, memory, rng), rng, memory
+
+
+def _surveys(memory: Memory, rng: Random) -> list[tuple[str, str]]:
+    """Questions with long answers: each place in them is one more thing to find, at few rows."""
+    seen = list(memory.first_seen)
+    kinds = {kind_of(name) for name in seen} - {LAMP_KIND}
+    others = rng.sample(sorted(OBJECT_KINDS.keys() - kinds), 2)
+    mixed = [*rng.sample(sorted(kinds), min(MIXED, len(kinds))), *others[:1]]
+    rng.shuffle(mixed)
+    return [
+        *(_ask_where_all(rng.sample(seen, len(seen)), memory) for _ in range(SURVEYS) if seen),
+        _ask_where_all(mixed, memory),
+        *(ask(kind, memory) for kind in (mixed[0], others[1]) for ask in (_ask_where_not, _ask_where_can)),
+    ]
+
+
+def _ask_where_all(names: list[str], memory: Memory) -> tuple[str, str]:
+    """Of several objects or kinds, one after the other."""
+    return f"where was {' , '.join(names)} ?", " ".join(_ask_where(name, memory)[1] for name in names)
+
+
+def _questions(played: Played, memory: Memory, rng: Random) -> list[tuple[str, str]]:
+    """Every question that this transcript can answer, about the task's object, some seen and one unseen."""
     task = played.world.task
     seen = list(memory.first_seen)
     kinds = [task.object_kind, rng.choice(list(OBJECT_KINDS))]
@@ -93,7 +116,7 @@ def _ask_where(what: str, memory: Memory) -> tuple[str, str]:
 def _ask_where_not(kind: str, memory: Memory) -> tuple[str, str]:
     """Places that were seen without it."""
     holding = _holding(kind, memory)
-    places = tuple(place for place in memory.contents if place not in holding)
+    places = tuple(place for place in memory.seen() if place not in holding)
     return f"where was {kind} not ?", _of_others(Skill(absent=((kind, places),)), places, holding)
 
 
@@ -128,7 +151,7 @@ def _ask_plan(task: Task, memory: Memory) -> tuple[str, str]:
 
 def _ask_empty(memory: Memory) -> tuple[str, str]:
     used = {*memory.first_seen.values(), *memory.placed.values()}
-    empty = [place for place in memory.contents if place not in used]
+    empty = [place for place in memory.seen() if place not in used]
     return "which places were empty ?", f"{' , '.join(empty) or 'none'} ."
 
 
