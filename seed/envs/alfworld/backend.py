@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,12 +37,19 @@ class TextWorldEngine:
                 f"env.options.backend=textworld needs the original engine ({error}): "
                 "pip install 'sprout-rl[alfworld]', or use backend=own"
             ) from error
+        warnings.warn(
+            "the original engine evaluates Python expressions that stand in a game file: give it only files "
+            "that you trust; backend=own evaluates none",
+            stacklevel=2,
+        )
         # policy commands stay off: they would plan a whole solution at every step
         infos = textworld.EnvInfos(admissible_commands=True, won=True)
-        self._environment = textworld.start(str(path), infos, wrappers=[AlfredDemangler()])
+        with _arguments_kept():
+            self._environment = textworld.start(str(path), infos, wrappers=[AlfredDemangler()])
 
     def reset(self) -> Frame:
-        return self._frame(self._environment.reset())
+        with _arguments_kept():
+            return self._frame(self._environment.reset())
 
     def step(self, command: str) -> Frame:
         state, _, _ = self._environment.step(command)
@@ -50,6 +61,16 @@ class TextWorldEngine:
     @staticmethod
     def _frame(state: Any) -> Frame:
         return Frame(state["feedback"], tuple(state["admissible_commands"]), bool(state["won"]))
+
+
+@contextmanager
+def _arguments_kept() -> Iterator[None]:
+    """The planner's translation overwrites sys.argv, which is the command line of this process."""
+    kept = list(sys.argv)
+    try:
+        yield
+    finally:
+        sys.argv = kept
 
 
 def start_engine(backend: str, path: Path) -> Engine:

@@ -24,11 +24,16 @@ from sprout.seed.envs.alfworld.rendering import Mapped, Writer
 
 FIELDS = ("pddl_domain", "pddl_problem", "grammar")
 KEPT_GAMES = 32
-_ALL_FILES_OF_A_GROUP = "delete the file and download the games again with `alfworld-download`"
 
 
 class GameFileError(ValueError):
     """A file that is no game; the message names it and what to do."""
+
+
+def broken(path: Path | None, why: object) -> GameFileError:
+    """What to raise for a game file that cannot be read or played."""
+    mend = "delete the file and download the games again with `alfworld-download`"
+    return GameFileError(f"{path}: {why}; {mend}")
 
 
 @dataclass(frozen=True)
@@ -120,14 +125,14 @@ def read_game_file(path: str | Path) -> GameFile:
         data = json.loads(path.read_bytes())
     except OSError as error:
         raise GameFileError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise GameFileError(f"{path}: is not JSON ({error}); {_ALL_FILES_OF_A_GROUP}") from None
+    except (ValueError, RecursionError) as error:
+        raise broken(path, f"is not JSON ({error})") from None
     for name in FIELDS:
         if not isinstance(data, dict) or not isinstance(data.get(name), str):
-            raise GameFileError(f"{path}: has no text {name!r}; {_ALL_FILES_OF_A_GROUP}")
+            raise broken(path, f"has no text {name!r}")
     walkthrough = data.get("walkthrough") or []
     if not isinstance(walkthrough, list) or not all(isinstance(command, str) for command in walkthrough):
-        raise GameFileError(f"{path}: its walkthrough is no list of commands; {_ALL_FILES_OF_A_GROUP}")
+        raise broken(path, "its walkthrough is no list of commands")
     texts = (data[name] for name in FIELDS)
     domain, problem, grammar = texts
     return GameFile(
@@ -150,7 +155,7 @@ def _load_game(path: Path, _modified: int) -> Game:
     try:
         return build_game(file)
     except (ValueError, RecursionError) as error:
-        raise GameFileError(f"{path}: {error}; {_ALL_FILES_OF_A_GROUP}") from None
+        raise broken(path, error) from None
 
 
 def build_game(file: GameFile) -> Game:

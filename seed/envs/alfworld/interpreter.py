@@ -7,10 +7,11 @@ is), and a fact that an action made false can be asked for as `not_NAME`, one th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sprout.seed.envs.alfworld.facts import Tables, with_own
-from sprout.seed.envs.alfworld.game import Action, Game
+from sprout.seed.envs.alfworld.game import Action, Game, broken
 from sprout.seed.envs.alfworld.grammar import parse_symbols
 from sprout.seed.envs.alfworld.pddl import Row
 
@@ -44,15 +45,28 @@ class Interpreter:
         self._goal_versions: tuple[int, ...] = ()
 
     def reset(self) -> Frame:
-        """Start from the beginning. Raises ValueError for a grammar that does not fit the game."""
+        """Start from the beginning. Raises GameFileError for a grammar that does not fit the game."""
+        return self._guarded(self._begin)
+
+    def step(self, command: str) -> Frame:
+        """Carry out a command; one that is not possible now changes nothing. Raises GameFileError."""
+        return self._guarded(self._execute, command.strip())
+
+    def _guarded(self, play: Callable[..., Frame], *arguments: str) -> Frame:
+        """What is wrong with texts is often found when they are to be written."""
+        try:
+            return play(*arguments)
+        except (ValueError, RecursionError) as error:
+            raise broken(self.game.file.path, error) from None
+
+    def _begin(self) -> Frame:
         negative = (f"not_{name}" for name in self.game.fluents)
         self.tables = with_own(self.game.tables, (*self.game.fluents, *negative))
         self._goal_versions = ()
         return self._frame(self.game.writer.write(INTRODUCTION, {}, self.tables))
 
-    def step(self, command: str) -> Frame:
-        """Carry out a command; one that is not possible now changes nothing."""
-        play = self.plays.get(command.strip())
+    def _execute(self, command: str) -> Frame:
+        play = self.plays.get(command)
         if play is None:
             return self._frame(NOTHING_HAPPENS)
         action, values = play

@@ -2,7 +2,7 @@
 
     passages.jsonl, offsets.npy    the passages themselves
     *.index.npy, *.index.json      what bm25s writes: scores of every (word, passage), vocabulary, parameters
-    manifest.json                  which corpus it was built from
+    manifest.json                  which corpus it was built from, and the size of every other file
 
 bm25s builds in memory, about 50 bytes for each word of the corpus.
 """
@@ -20,9 +20,10 @@ import numpy as np
 from rich.console import Console
 
 from sprout.engine.files import fresh_folder, swap_folder
+from sprout.engine.terminal import PlainConsole
 from sprout.seed.envs.search.passages import Corpus, Passage, PassageStore, write_store
 
-MANIFEST, FORMAT = "manifest.json", 1
+MANIFEST, FORMAT = "manifest.json", 2
 STOP_WORDS = "english"
 LARGE = 500_000  # passages from which on compiling bm25s' own loops (10 s) pays
 
@@ -38,7 +39,7 @@ def build_index(
     from sprout.engine.progress import progress  # with torch, which those who only retrieve do without
 
     bm25s = _bm25s()
-    corpus, console = Corpus(corpus_file), console or Console(stderr=True)
+    corpus, console = Corpus(corpus_file), console or PlainConsole(stderr=True)
     if not corpus_file.is_file():
         raise FileNotFoundError(f"{corpus_file}: no such corpus; it is JSONL with id, title, text; .gz too")
     _check_target(folder, corpus, replace)
@@ -52,10 +53,12 @@ def build_index(
         raise ValueError(f"{corpus_file} holds no passage")
     model = bm25s.BM25(method="lucene")
     quiet = not console.is_terminal
-    console.print(f"scoring the words of {len(ids):,} passages", highlight=False)
+    console.print(f"scoring the words of {len(ids):,} passages")
     model.index(bm25s.tokenization.Tokenized(ids, words.get_vocab_dict()), show_progress=not quiet)
     model.save(temporary, show_progress=not quiet)
+    sizes = {file.name: file.stat().st_size for file in sorted(temporary.iterdir())}
     manifest = {"format": FORMAT, "passages": len(ids), "fingerprint": fingerprint, "corpus": stamp}
+    manifest["sizes"] = sizes
     (temporary / MANIFEST).write_text(json.dumps(manifest, indent=2))
     shutil.rmtree(swap_folder(temporary, folder), ignore_errors=True)
     return manifest
@@ -85,6 +88,7 @@ class Index:
         bm25s = _bm25s()
         self.folder = folder
         self.manifest = _read_manifest(folder)
+        _check_files(folder, self.manifest["sizes"])
         try:
             large = self.manifest["passages"] >= LARGE
             backend = "numba" if large else "numpy"
@@ -156,16 +160,25 @@ def _check_target(folder: Path, corpus: Corpus, replace: bool) -> None:
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
-        missing = {"format", "passages", "fingerprint", "corpus"} - manifest.keys()
+        missing = {"format", "passages", "fingerprint", "corpus", "sizes"} - manifest.keys()
     except (ValueError, AttributeError) as error:
         raise ValueError(f"{folder / MANIFEST} is damaged ({error}): build the index again") from None
-    if missing:
-        raise ValueError(f"{folder / MANIFEST} has no {min(missing)}: build the index again")
-    if manifest["format"] != FORMAT:
+    if manifest.get("format", FORMAT) != FORMAT:
         raise ValueError(
             f"{folder} has index format {manifest['format']!r}, this release reads {FORMAT}: build it again"
         )
+    if missing:
+        raise ValueError(f"{folder / MANIFEST} has no {min(missing)}: build the index again")
     return manifest
+
+
+def _check_files(folder: Path, sizes: dict[str, int]) -> None:
+    """Raises ValueError for a file that is gone, cut short, or that another index has left here."""
+    for name, size in sizes.items():
+        found = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if found != size:
+            is_there = "is not there" if found is None else f"has {found:,} bytes, not {size:,}"
+            raise ValueError(f"{folder} is a damaged search index ({name} {is_there}): build it again")
 
 
 def _tokenizer() -> Any:

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import mmap
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import IO, Any
 
 import numpy as np
 import orjson
+
+from sprout.engine.files import DAMAGED_GZIP
 
 TEXTS, OFFSETS = "passages.jsonl", "offsets.npy"
 
@@ -84,7 +85,7 @@ class Corpus:
 def _lines(path: Path, raw: IO[bytes]) -> Iterator[bytes]:
     try:
         yield from gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DAMAGED_GZIP as error:
         raise ValueError(f"{path}: its gzip data is damaged ({error}); download it again") from None
 
 

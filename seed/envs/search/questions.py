@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +18,7 @@ from random import Random
 
 import orjson
 
+from sprout.engine.files import DAMAGED_GZIP
 from sprout.seed.envs.search.exact_match import normalized
 
 SPLITS = ("train", "select", "report")
@@ -82,7 +82,7 @@ def read_questions(path: Path) -> Iterator[Question]:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     yield _question(line, dataset, f"{path}:{number}")
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        except DAMAGED_GZIP as error:
             raise ValueError(f"{path}: its gzip data is damaged ({error}); download it again") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from sprout.seed.envs.webshop.generated import generate_products
 from sprout.seed.envs.webshop.goals import Goals, Kind
@@ -28,7 +29,13 @@ class Catalogue:
         return Goals(self.products, split, kind)
 
 
-@lru_cache(maxsize=4)
 def load_catalogue(data: str | None, products: int, seed: int) -> Catalogue:
     """The products of a file, else as many generated ones. Raises what `read_products` does."""
+    path = Path(data).expanduser() if data is not None else None
+    stamp = path.stat().st_mtime_ns if path and path.is_file() else 0  # a file that changes is read again
+    return _catalogue(data, products, seed, stamp)
+
+
+@lru_cache(maxsize=4)
+def _catalogue(data: str | None, products: int, seed: int, _stamp: int) -> Catalogue:
     return Catalogue(generate_products(products, seed) if data is None else read_products(data))

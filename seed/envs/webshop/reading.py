@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from sprout.engine.files import DAMAGED_GZIP
 from sprout.seed.envs.webshop.products import MISSING_PRICE, Product, Wish
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,7 @@ def _content(path: Path) -> bytes:
     content = path.read_bytes()
     try:
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (OSError, EOFError) as error:
+    except DAMAGED_GZIP as error:
         raise ValueError(f"{path}: a broken gzip file ({error}); {_HELP}") from None
 
 

@@ -116,6 +116,7 @@ def test_numbers_count_from_the_end():
     ("change", "message"),
     [
         ("not json", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ({"grammar": None}, "has no text 'grammar'"),
         ({"walkthrough": "go"}, "walkthrough is no list of commands"),
         ({"pddl_domain": "(define (domain d)"}, r"a '\(' is never closed"),
@@ -136,6 +137,24 @@ def test_broken_files_are_named_in_one_line(toy_game, write_game, change, messag
         load_game(path)
     assert str(raised.value).startswith(str(path)) and "\n" not in str(raised.value)
     assert "download the games again" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "command"),
+    [
+        (("#places#", "#nothing#"), None),
+        (("#places#", "#went#"), None),
+        (('"rhs": "Gone: [', '"rhs": "#missing#Gone: ['), "take key 1"),
+        (('feedback :: "#missing#"', 'feedback :: "#nothing#"'), "take key 1"),
+    ],
+)
+def test_what_shows_in_play_is_named_too(toy_game, write_game, change, command):
+    _, path = write_game(toy_game | {"grammar": toy_game["grammar"].replace(*change)})
+    play = Interpreter(load_game(path))
+    with pytest.raises(GameFileError, match="download the games again") as raised:
+        play.reset()
+        play.step(command)
+    assert str(raised.value).startswith(str(path)) and "\n" not in str(raised.value)
 
 
 def test_missing_file_is_named(tmp_path):

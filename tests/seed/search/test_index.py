@@ -84,23 +84,34 @@ def test_same_size_other_content_is_noticed(tmp_path, write):
 
 
 @pytest.mark.parametrize("damage", ["manifest.json", "passages.jsonl", "offsets.npy", "data.csc.index.npy"])
-@pytest.mark.parametrize("how", ["gone", "cut"])
+@pytest.mark.parametrize("how", ["gone", "cut", "empty"])
 def test_a_damaged_index_is_one_line(tmp_path, library, damage, how):
     folder = shutil.copytree(library / "index", tmp_path / "index")
     content = (folder / damage).read_bytes()
     (folder / damage).unlink()
-    if how == "cut":
-        (folder / damage).write_bytes(content[: len(content) // 2])
+    if how != "gone":
+        (folder / damage).write_bytes(content[: len(content) // 2] if how == "cut" else b"")
     with pytest.raises(ValueError, match=r"holds no search index|damaged|build it again") as error:
         open_index(folder)
     assert "\n" not in str(error.value) and str(folder) in str(error.value)
 
 
+def test_files_of_another_index_are_refused(tmp_path, library, write):
+    build_index(write(tmp_path / "c.jsonl", PASSAGES[:3]), tmp_path / "other")
+    for file in sorted((tmp_path / "other").iterdir()):
+        folder = shutil.copytree(library / "index", tmp_path / file.name)
+        if file.name == "manifest.json" or file.stat().st_size == (folder / file.name).stat().st_size:
+            continue
+        shutil.copy(file, folder)
+        with pytest.raises(ValueError, match=rf"damaged search index \({file.name} has .* bytes, not "):
+            open_index(folder)
+
+
 def test_other_versions_and_folders_are_refused(tmp_path, library):
     folder = shutil.copytree(library / "index", tmp_path / "index")
     manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 2}))
-    with pytest.raises(ValueError, match="index format 2, this release reads 1"):
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"format": 1}))
+    with pytest.raises(ValueError, match="index format 1, this release reads 2"):
         open_index(folder)
     with pytest.raises(
         ValueError, match=r"holds no search index: build it with `sprout search-index .*nothing`"

@@ -3,12 +3,14 @@
 import gzip
 import json
 import logging
+import os
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sprout.seed.envs.webshop import WebshopEnv
+from sprout.seed.envs.webshop.catalogue import load_catalogue
 from sprout.seed.envs.webshop.expert import Noise, demonstrate
 from sprout.seed.envs.webshop.goals import SHARES
 from sprout.seed.envs.webshop.reading import UnusableRecordError, product_of, read_products
@@ -99,8 +101,10 @@ def test_bad_files(write_products, tmp_path):
         read_products(write_products(RECORD | {"name": ""}))
     whole = gzip.compress(json.dumps(RECORD).encode())
     (tmp_path / "cut.jsonl.gz").write_bytes(whole[:-9])
-    with pytest.raises(ValueError, match=r"cut.jsonl.gz: a broken gzip file"):
-        read_products(tmp_path / "cut.jsonl.gz")
+    (tmp_path / "torn.jsonl.gz").write_bytes(whole[:20] + bytes([whole[20] ^ 255] * 8) + whole[28:])
+    for name in ("cut", "torn"):
+        with pytest.raises(ValueError, match=rf"{name}.jsonl.gz: a broken gzip file"):
+            read_products(tmp_path / f"{name}.jsonl.gz")
     (tmp_path / "garbage.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match=r"garbage.jsonl:1: no JSON"):
         read_products(tmp_path / "garbage.jsonl")
@@ -168,3 +172,12 @@ def test_human_goals(webshop_data):
     env = WebshopEnv(data=webshop_data, goals="human")
     _, info = env.reset(seed=0, options={"split": "select"})
     assert ", and price lower than " in info["task"] and not info["task"].startswith("Find me")
+
+
+def test_a_file_that_changes_is_read_again(write_products):
+    path = write_products(RECORD)
+    first = load_catalogue(str(path), 0, 0)
+    assert load_catalogue(str(path), 0, 0) is first
+    write_products(RECORD, RECORD | {"asin": "B0OTHER"})
+    os.utime(path, ns=(1, 1))
+    assert len(load_catalogue(str(path), 0, 0).products) == 2
