@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from sprout.engine.terminal import guard_streams, one_line, say, visible
 from sprout.seed.interrupts import Interrupted, install
 
 if TYPE_CHECKING:
@@ -163,8 +164,7 @@ def rescore(
     debug: Debug = False,
 ) -> None:
     """Score stored trajectories with and without skills: do skills carry signal? No training."""
-    from rich.console import Console
-
+    from sprout.engine.terminal import PlainConsole
     from sprout.seed.config import load_config
     from sprout.seed.rescore.command import Options
     from sprout.seed.rescore.command import rescore as rescore_
@@ -174,7 +174,7 @@ def rescore(
         trajectories, skills, format, system, null_skill if controls else None, skip_bad, max_line_mib * 2**20
     )
     config = load_config(recipe, overrides or ())
-    typer.echo(describe(rescore_(options, output, config, parquet, Console())))
+    say(describe(rescore_(options, output, config, parquet, PlainConsole())))
 
 
 @app.command()
@@ -199,7 +199,7 @@ def report(
     if serve:
         serve_(runs, host, port, limits)
     else:
-        typer.echo(write_report(runs, out or runs[0] / "report.html", limits))
+        say(str(write_report(runs, out or runs[0] / "report.html", limits)))
 
 
 @app.command()
@@ -213,7 +213,7 @@ def export(
     """Copy a run's model out as a Hugging Face folder, after checking that it loads."""
     from sprout.seed.export import export_model
 
-    typer.echo(f"{export_model(run_folder, target, checkpoint, adapter)} -> {target}")
+    say(f"{export_model(run_folder, target, checkpoint, adapter)} -> {target}")
 
 
 @app.command(name="search-index")
@@ -227,7 +227,7 @@ def search_index(
     from sprout.seed.envs.search.index import build_index
 
     manifest = build_index(corpus, folder, replace=replace)
-    typer.echo(f"{manifest['passages']:,} passages of {corpus} -> {folder}")
+    say(f"{manifest['passages']:,} passages of {corpus} -> {folder}")
 
 
 @app.command()
@@ -266,6 +266,7 @@ def bench(context: typer.Context) -> None:
 def main() -> NoReturn:
     """Entry point: runs the command and ends the process with its exit code."""
     install()
+    guard_streams()
     sys.exit(execute(sys.argv[1:]))
 
 
@@ -284,7 +285,7 @@ def execute(given: list[str]) -> int:
         return interrupt.exit_code
     except MENDABLE as error:
         if "--debug" in given:
-            traceback.print_exc()
+            _print(traceback.format_exc().rstrip())
         _print(f"error: {_one_line(error)}")
         return USER_ERROR
     return 0
@@ -343,7 +344,7 @@ def _echo(text: str) -> None:
     from sprout.engine import parallel
 
     if parallel.is_main():
-        typer.echo(text)
+        say(text)
 
 
 def _one_line(error: BaseException) -> str:
@@ -351,12 +352,12 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename and error.strerror:
         text = f"{error.filename}: {error.strerror}"
     text = "; ".join([text, *getattr(error, "__notes__", [])])
-    return " ".join(text.split())
+    return one_line(text)
 
 
 def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _print(f"warning: {' '.join(str(message).split())}")
+    _print(f"warning: {one_line(str(message))}")
 
 
 def _print(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)

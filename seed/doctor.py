@@ -8,7 +8,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from sprout.engine.terminal import PlainConsole
 from sprout.kernels import dispatch
+from sprout.kernels.linear import multiplies
 from sprout.seed.config import recipe_names
 from sprout.seed.envs import known_environments
 from sprout.seed.machine import extras, facts
@@ -17,10 +19,15 @@ from sprout.seed.policy import SHIPPED, model_folder
 
 def print_report(console: Console | None = None) -> None:
     """Everything a bug report needs; takes no measurements and changes nothing."""
-    console = console or Console()
-    for name, value in {**facts(), "native module": _native(), **_contents()}.items():
-        console.print(f"{name:14} {value}", highlight=False, markup=False, soft_wrap=True)
+    console = console or PlainConsole()
+    lines = {**facts(), "bfloat16": _bfloat16(), "native module": _native(), **_contents()}
+    for name, value in lines.items():
+        console.print(f"{name:14} {value}", soft_wrap=True)
     console.print(_ops())
+
+
+def _bfloat16() -> str:
+    return "this CPU has units for it" if multiplies(torch.bfloat16) else "this CPU multiplies it in float32"
 
 
 def _native() -> str:

@@ -63,7 +63,7 @@ class Episode:
         self._chat = chat
         self._skill = skill
         self._max_turns = math.inf if max_turns is None else max_turns
-        self._observation, info = _guarded(environment.reset, **task.start)
+        self._observation, info = guarded(environment.reset, **task.start)
         self.trajectory = Trajectory(
             update=update, group=task.group, member=member, env=name, split=task.split, seed=task.seed,
             task=info["task"], family=info["family"], system=getattr(environment, "system_prompt", ""),
@@ -89,7 +89,7 @@ class Episode:
     def advance(self, completion: Completion) -> None:
         """Step the environment with a response. Raises EpisodeError if the environment does."""
         response = self._chat.decode(completion.ids.tolist())
-        observation, reward, terminated, truncated, info = _guarded(self.environment.step, response)
+        observation, reward, terminated, truncated, info = guarded(self.environment.step, response)
         self._record(completion, response, reward, info)
         self._conversation.act(completion.ids.tolist())
         self._observation = observation
@@ -130,7 +130,8 @@ def _finite(reward: Any) -> float | None:
     return float(reward) if reward is not None and math.isfinite(reward) else None
 
 
-def _guarded(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def guarded(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What an environment answers. Raises EpisodeError for whatever it raises."""
     try:
         return call(*args, **kwargs)
     except WorkerError as failure:

@@ -16,6 +16,8 @@ from sprout.seed.config import load_config
 from sprout.seed.policy import load_decoder
 from sprout.seed.run_dir import RunDir
 
+MODEL_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".model")  # as `engine.weights` writes them
+
 
 def export_model(run_folder: Path, target: Path, which: str = "latest", adapter: bool = False) -> Path:
     """Copy the model of a checkpoint (`latest`, `sft` or step-000040) to `target`; returns its source.
@@ -29,7 +31,7 @@ def export_model(run_folder: Path, target: Path, which: str = "latest", adapter:
     if target.exists():
         raise FileExistsError(f"{target} exists already; choose another folder")
     config = load_config(RunDir(run_folder).config_file)
-    decoder = load_decoder(source, config, torch.device("cpu"))
+    decoder = load_decoder(source, config, torch.device("cpu"), getattr(torch, config.model.dtype))
     load_tokenizer(source)
     if adapter and decoder.lora is None:
         raise ValueError(f"{source} has no adapter: the run trained all weights; leave --adapter out")
@@ -37,9 +39,22 @@ def export_model(run_folder: Path, target: Path, which: str = "latest", adapter:
         save_model(merge_lora(decoder), target, source)
         return source
     temporary = fresh_folder(target)
-    shutil.copytree(source, temporary, dirs_exist_ok=True)
-    swap_folder(temporary, target)
+    try:
+        for file in _model_files(source):
+            shutil.copy2(file, temporary)
+        swap_folder(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return source
+
+
+def _model_files(folder: Path) -> list[Path]:
+    """What a model consists of. Raises ValueError for a link: nobody meant to share what it leads to."""
+    files = [file for file in sorted(folder.iterdir()) if file.suffix in MODEL_SUFFIXES]
+    for file in files:
+        if file.is_symlink():
+            raise ValueError(f"{file} is a link to {file.readlink()}: put the file itself there")
+    return files
 
 
 def _source(run: RunDir, which: str) -> Path:

@@ -39,8 +39,8 @@ def memory_per_gpu(config: Config, model: ModelConfig) -> dict[str, float]:
     weights      fp32 masters of what is trained, of which every device holds its share, and above one device
                  or in bf16 a compute copy that generation needs whole
     optimizer    gradients and AdamW's two moments, sharded
-    reference    the Stage-1 model of the KL term, sharded
-    activations  of one micro-batch, all of whose rows count as trained
+    reference    the Stage-1 model of the KL term, sharded; see `_reference`
+    activations  of one micro-batch, all of whose rows count as trained and read: the most there can be
     """
     count, size, gpus = parameters(model), BYTES[config.model.dtype], config.machine.gpus
     trained = trained_parameters(config, model)
@@ -49,23 +49,43 @@ def memory_per_gpu(config: Config, model: ModelConfig) -> dict[str, float]:
     return {
         "weights": trained * MASTER / gpus + (count * size if copied else 0),
         "optimizer": trained * (GRADIENT + 2 * MOMENT) / gpus,
-        "reference": count * size / gpus if config.objective.kl_coef > 0 else 0.0,
+        "reference": _reference(config, model) if config.objective.kl_coef > 0 else 0.0,
         "KV cache": config.rollout.cache_tokens * cached,
         "activations": activations(config, model) * size,
     }
 
 
+def _reference(config: Config, model: ModelConfig) -> float:
+    """The frozen reference; with train.reference_offload what exceeds the room that it only borrows.
+
+    Its weights then are on the device while there are neither gradients nor activations of an update, only
+    one layer's; above one device a few at a time, in the room of the copy that generation needs.
+    """
+    size, gpus = BYTES[config.model.dtype], config.machine.gpus
+    weights = parameters(model) * size
+    if not config.train.reference_offload:
+        return weights / gpus
+    if gpus > 1:
+        return 0.0
+    scoring = config.train.rows_per_micro_batch * _kept_by_layer(model) * size
+    gradients = trained_parameters(config, model) * GRADIENT
+    return max(0.0, weights + scoring - gradients - activations(config, model) * size)
+
+
 def activations(config: Config, model: ModelConfig) -> int:
     """Numbers that a micro-batch needs between its forward and its backward.
 
-    A layer keeps per row: its input and the sum after attention, both normalised and not (4 H), rotated
-    queries and their outputs, keys and values, one log-sum-exp per head, two norms, and three times the MLP's
-    inside. With train.activation_checkpointing only the inputs, and one layer as above. The backward of a
-    layer adds the gradients of the MLP's inside and of its input and output.
+    Those of every layer; with train.activation_checkpointing only the inputs, and one layer's. The backward
+    of a layer adds the gradients of the MLP's inside and of its input and output.
     """
-    hidden, inner = model.hidden_size, model.intermediate_size
-    attention = 2 * model.head_size * (model.heads + model.kv_heads) + model.heads
-    kept = 4 * hidden + attention + 2 + 3 * inner
-    backward = 2 * inner + 2 * hidden
+    hidden, kept = model.hidden_size, _kept_by_layer(model)
+    backward = 2 * model.intermediate_size + 2 * hidden
     layers = model.layers * hidden + kept if config.train.activation_checkpointing else model.layers * kept
     return config.train.rows_per_micro_batch * (layers + backward)
+
+
+def _kept_by_layer(model: ModelConfig) -> int:
+    """Numbers per row: the input and the sum after attention, both normalised and not (4 H), rotated queries
+    and their outputs, keys and values, one log-sum-exp per head, two norms, three times the MLP's inside."""
+    attention = 2 * model.head_size * (model.heads + model.kv_heads) + model.heads
+    return 4 * model.hidden_size + attention + 2 + 3 * model.intermediate_size

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from sprout.engine.flops import forward_flops, head_flops
 from sprout.engine.model import ModelConfig
+from sprout.engine.weights import read_config
 from sprout.seed.backbones import backbone
 from sprout.seed.envs import known_environments, make_env
 from sprout.seed.memory import memory_per_gpu, parameters
 from sprout.seed.objectives import needs_skills, optimizer_steps
 from sprout.seed.policy import model_folder
 from sprout.seed.schema import Config
-from sprout.seed.stages.base import model_config, teaching_environment
+from sprout.seed.stages.base import model_config, phases, teaching_environment
 
 
 def plan(config: Config) -> str:
@@ -45,7 +46,7 @@ def _model(config: Config) -> tuple[ModelConfig, str]:
     if not Path(config.model.path).exists() and (known := backbone(config.model.path)) is not None:
         return known, f"no weights in {config.model.path} yet: download the model to that folder"
     folder = model_folder(config.model.path)
-    return ModelConfig.from_hf(folder), str(folder)
+    return read_config(folder), str(folder)
 
 
 def _turns(config: Config) -> tuple[int, str]:
@@ -67,11 +68,10 @@ def _memory(config: Config, model: ModelConfig) -> Iterator[tuple[str, str]]:
 
 
 def _base(config: Config) -> Iterator[tuple[str, str]]:
-    base = config.base
     if "base" in config.run.stages:
-        steps = base.steps + base.reading_steps
-        episodes = base.steps * base.episodes_per_step + base.reading_steps * base.reading_episodes_per_step
-        yield "base", f"{steps} steps, {episodes} scripted episodes"
+        parts = phases(config)
+        episodes = sum(phase.steps * phase.sizes["episodes"] for phase in parts)
+        yield "base", f"{sum(phase.steps for phase in parts)} steps, {episodes} scripted episodes"
 
 
 def _stage1(config: Config) -> Iterator[tuple[str, str]]:

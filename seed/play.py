@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from sprout.engine.terminal import say
 from sprout.seed.envs import environment_class, make_env
 
 QUIT = "quit"
@@ -20,7 +21,7 @@ def play(
     options: dict[str, Any],
     *,
     ask: Callable[[str], str] = input,
-    say: Callable[[str], object] = print,
+    say: Callable[[str], object] = say,
 ) -> None:
     """One episode of the environment registered as `name`, until it ends, or `quit`, or the input does.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,12 +12,14 @@ from rich.console import Console
 from sprout.engine import parallel
 from sprout.engine.model import Decoder
 from sprout.engine.progress import progress
+from sprout.seed import incidents
 from sprout.seed.analyzer import Analyzer
 from sprout.seed.analyzer.build import build_analyzer
 from sprout.seed.analyzer.given import StaticAnalyzer
 from sprout.seed.analyzer.server import usage
-from sprout.seed.envs import make_env
+from sprout.seed.envs import environment_class
 from sprout.seed.episode import Task
+from sprout.seed.knowledge import Knowledge, Question
 from sprout.seed.policy import Policy
 from sprout.seed.rollout import RolloutResult, Rollouts, panel
 from sprout.seed.run import run_folder
@@ -32,13 +35,17 @@ EVALUATION = -1  # stands for the update in sampling keys, so that every evaluat
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Success on a panel. `skills` are those in the prompt, by task seed; empty without skills."""
+    """Success on a panel. `skills` are those in the prompt, by task seed; empty without skills.
+
+    A task that was dropped, or whose skill could not be had, is in `incidents` and nowhere else.
+    """
 
     split: Split
     shown: Shown
     rate: SuccessRate
     trajectories: list[Trajectory] = field(repr=False)
     skills: Mapping[int, Skill] = field(default_factory=dict, repr=False)
+    incidents: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     @property
     def mean_reward(self) -> float | None:
@@ -59,6 +66,7 @@ class Evaluation:
             "ci95": [low, high],
             "by_family": {name: {"successes": w, "tasks": n} for name, (w, n) in self.rate.by_family.items()},
             "solved": [t.seed for t in self.trajectories if t.success],
+            incidents.KEY: incidents.counted(self.incidents),
         }
 
 
@@ -85,11 +93,13 @@ class Player:
 
     def __init__(self, policy: Policy, config: Config, console: Console | None = None) -> None:
         self.policy, self.config, self.console = policy, config, console
-        self.environment: Any = make_env(config.env.name, **config.env.options)  # for questions, never played
+        self.environment = environment_class(config.env.name)
+        make = environment_factory(config.env)
+        self._knowledge = Knowledge(make)
         self.generator = policy.generator(config)
         if "static" in (config.analyzer.kind, config.train.skill, config.eval.skill):
             self._static()  # so that a missing file is said now, not after hours
-        self._rollouts = Rollouts(self.generator, policy.chat, environment_factory(config.env), config)
+        self._rollouts = Rollouts(self.generator, policy.chat, make, config)
 
     def rollout(
         self, tasks: Sequence[Task], members: int, update: int, shown: Literal["none", "static"] = "none"
@@ -117,33 +127,45 @@ class Player:
                       skill; `plain` is such an evaluation, if there is one already
         oracle        the environment's own knowledge of the task
         """
-        tasks = panel(split, count)
+        tasks, earlier = panel(split, count), Counter[str]()
         if shown in ("own", "policy"):
-            plain = plain or self.evaluate(split, count)
+            if plain is None:
+                plain = self.evaluate(split, count)
+                earlier.update(plain.incidents)
             skills = self._hindsight(plain.trajectories, "scripted" if shown == "own" else "policy")
         else:
             skills = self._given(tasks, shown)
+        if shown != "none":
+            tasks = [task for task in tasks if task.seed in skills]
         texts = {seed: skill.text for seed, skill in skills.items() if skill.valid}
-        with progress(f"evaluate, {shown} skill", count, console=self.console) as advance:
+        with progress(f"evaluate, {shown} skill", len(tasks), console=self.console) as advance:
             rate, result = self._rollouts.evaluate(
                 tasks,
                 EVALUATION,
                 skill=(lambda trajectory: texts.get(trajectory.seed, "")) if texts else None,
-                progress=_steps(advance, count),
+                progress=_steps(advance, len(tasks)),
             )
-        return Evaluation(split, shown, rate, result.trajectories, skills)
+        found = earlier + result.incidents + self.take_incidents()
+        return Evaluation(split, shown, rate, result.trajectories, skills, found)
 
     def skills_right(self, trajectories: Sequence[Trajectory], skills: Sequence[Skill]) -> float | None:
-        """Share of skills that the environment confirms (no invalid one); None if it cannot tell."""
-        check: Callable[[str], bool] | None = getattr(self.environment, "skill_is_right", None)
-        if check is None or not skills:
+        """Share of skills that the environment confirms (no invalid one); None if it cannot tell.
+
+        One that it could not be asked about is counted as an incident, and not here.
+        """
+        if not hasattr(self.environment, "skill_is_right"):
             return None
-        right = 0
-        for trajectory, skill in zip(trajectories, skills, strict=True):
-            if skill.valid:
-                self.environment.reset(seed=trajectory.seed, options={"split": trajectory.split})
-                right += check(skill.text)
-        return right / len(skills)
+        valid = [(t, skill) for t, skill in zip(trajectories, skills, strict=True) if skill.valid]
+        answers = self._knowledge.answers(
+            [Question(Task(t.split, t.seed), "skill_is_right", (skill.text,)) for t, skill in valid]
+        )
+        asked = len(skills) - answers.count(None)
+        return sum(map(bool, answers)) / asked if asked else None
+
+    def take_incidents(self) -> Counter[str]:
+        """What has gone wrong, on all ranks, beside rollouts or since the last."""
+        known = sum(parallel.gather(self._knowledge.take_counts()), Counter[str]())
+        return known + self._rollouts.take_worker_counts()
 
     def _hindsight(self, trajectories: list[Trajectory], kind: str) -> dict[int, Skill]:
         skills = self.analyzer(kind).analyze(trajectories)
@@ -154,16 +176,18 @@ class Player:
             return {}
         if shown == "oracle" and not hasattr(self.environment, "oracle_skill"):
             raise ValueError(f"eval.skill: environment {self.config.env.name!r} has no oracle_skill")
-        skills = {}
-        for task in tasks:
-            _, info = self.environment.reset(seed=task.seed, options={"split": task.split})
-            skills[task.seed] = self._skill(info["family"], shown)
-        return skills
+        method = "oracle_skill" if shown == "oracle" else ""
+        answers = self._knowledge.answers([Question(task, method) for task in tasks])
+        if tasks and all(answer is None for answer in answers):
+            raise RuntimeError("no task of the panel can be asked for its skill; see the warnings above")
+        return {
+            task.seed: self._skill(answer, shown)
+            for task, answer in zip(tasks, answers, strict=True)
+            if answer is not None
+        }
 
-    def _skill(self, family: str, shown: Shown) -> Skill:
-        if shown == "oracle":
-            return Skill(text=self.environment.oracle_skill(), analyzer="oracle")
-        return self._static().skill(family)
+    def _skill(self, answer: str, shown: Shown) -> Skill:
+        return Skill(text=answer, analyzer="oracle") if shown == "oracle" else self._static().skill(answer)
 
     def _analyzer(self, kind: str) -> Analyzer:
         answers = run_folder(self.config).answers

@@ -15,6 +15,7 @@ from sprout.engine.chat import ChatFormat
 from sprout.engine.generator import Generator
 from sprout.engine.gguf import folder_of_gguf
 from sprout.engine.lora import LoraConfig, add_lora, read_lora_config
+from sprout.engine.reference import Reference
 from sprout.engine.rng import derive_key
 from sprout.engine.tokenizer import load_tokenizer
 from sprout.engine.weights import load_model, read_weights, save_model
@@ -76,10 +77,10 @@ def load_policy(path: str | Path, config: Config) -> Policy:
 
     Raises FileNotFoundError or ValueError, in one line, for a folder that lacks something or does not fit.
     """
-    device = parallel.initialize(None if config.model.device == "auto" else config.model.device)
+    device, compute = _device(config), getattr(torch, config.model.dtype)
     folder = model_folder(path)
-    decoder = load_decoder(folder, config, device)
-    parallel.shard_model(decoder, decoder.model.layers, getattr(torch, config.model.dtype))
+    decoder = load_decoder(folder, config, device, parallel.master_dtype(compute))
+    parallel.shard_model(decoder, decoder.model.layers, compute)
     longest, limit = config.rollout.max_context_tokens, decoder.config.max_position
     if longest > limit:
         raise ValueError(
@@ -88,13 +89,25 @@ def load_policy(path: str | Path, config: Config) -> Policy:
     return Policy(decoder, load_chat(folder, config.model), folder)
 
 
-def load_decoder(folder: Path, config: Config, device: torch.device) -> Decoder:
+def load_reference(path: str | Path, config: Config) -> Reference:
+    """The frozen model of the KL term, from a model folder; sharded over the ranks, without fp32 masters."""
+    device, compute = _device(config), getattr(torch, config.model.dtype)
+    offload = config.train.reference_offload
+    decoder = load_decoder(model_folder(path), config, device, compute)
+    parallel.shard_model(decoder, decoder.model.layers, compute, offload)
+    return Reference(decoder, offload)
+
+
+def _device(config: Config) -> torch.device:
+    return parallel.initialize(None if config.model.device == "auto" else config.model.device)
+
+
+def load_decoder(folder: Path, config: Config, device: torch.device, dtype: torch.dtype) -> Decoder:
     """The weights of a model folder, or of an adapter's folder and the model it belongs to.
 
     With lora.rank above 0 a model without an adapter gets a new one.
     """
     stored = read_lora_config(folder)
-    dtype = parallel.master_dtype(getattr(torch, config.model.dtype))
     decoder = load_model(model_folder(stored.base) if stored else folder, device, dtype)
     if stored:
         read_weights(add_lora(decoder, stored), folder)

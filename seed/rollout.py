@@ -41,10 +41,10 @@ ATTEMPTS = 2
 
 @dataclass
 class RolloutResult:
-    """Trajectories of whole groups, ordered by task, then member; `metrics` count what went wrong."""
+    """Trajectories of whole groups, ordered by task, then member; `incidents` count what went wrong."""
 
     trajectories: list[Trajectory] = field(default_factory=list)
-    metrics: dict[str, float] = field(default_factory=dict)
+    incidents: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Rollouts:
 
         with parallel.whole(self.generator.decoder):
             result = _result(parallel.share(tasks, play))
-        result.metrics |= self._worker_metrics()
+        result.incidents.update(self.take_worker_counts())
         return result
 
     def evaluate(
@@ -147,12 +147,11 @@ class Rollouts:
         result = self.run(tasks, 1, update, sampling=sampling, skill=skill, progress=progress)
         return success_rate(result.trajectories), result
 
-    def _worker_metrics(self) -> dict[str, float]:
+    def take_worker_counts(self) -> Counter[str]:
+        """`worker_restarts` and `timeouts` of all ranks since the last call or run."""
         workers = self.make_environment
-        counts = Counter[str]()
-        for own in parallel.gather(workers.take_counts() if isinstance(workers, Workers) else counts):
-            counts.update(own)
-        return {f"rollout/{name}": float(counts[name]) for name in ("worker_restarts", "timeouts")}
+        own = workers.take_counts() if isinstance(workers, Workers) else Counter[str]()
+        return sum(parallel.gather(own), Counter())
 
     def stop_strings(self, environment: gymnasium.Env) -> StopStrings | None:
         """What ends a response beside the stop id: an environment may have a tuple `stop_strings`."""
@@ -340,9 +339,9 @@ def _result(groups: Sequence[Group]) -> RolloutResult:
     failures = [group.failure for group in groups if group.failure]
     if failures and len(failures) == len(groups):
         raise RuntimeError(f"every group was dropped; the last failure: {failures[-1]}")
-    metrics = {
-        "rollout/retries": float(sum(group.retries for group in groups)),
-        "rollout/context_overflows": float(sum(group.context_overflows for group in groups)),
-        "rollout/dropped_groups": float(len(failures)),
-    }
-    return RolloutResult([t for group in groups for t in group.trajectories], metrics)
+    incidents = Counter(
+        retries=sum(group.retries for group in groups),
+        context_overflows=sum(group.context_overflows for group in groups),
+        dropped_groups=len(failures),
+    )
+    return RolloutResult([t for group in groups for t in group.trajectories], incidents)

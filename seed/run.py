@@ -64,7 +64,7 @@ class Run:
 
     def say(self, text: str) -> None:
         """One line for the person who watches."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, soft_wrap=True)
 
 
 def run_folder(config: Config) -> RunDir:

@@ -27,7 +27,10 @@ from sprout.engine.files import replace_file
 from sprout.seed.config import dump_config, load_config
 from sprout.seed.schema import Config
 
-INCIDENTAL = ("run.resume", "run.name", "run.dir", "env.workers", "env.step_timeout_s", "env.reset_timeout_s")
+INCIDENTAL = (
+    "run.resume", "run.name", "run.dir",
+    "env.workers", "env.step_timeout_s", "env.reset_timeout_s", "train.reference_offload",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

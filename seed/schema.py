@@ -7,6 +7,7 @@ Where the paper and its released code differ, the field lists both values and th
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -17,6 +18,14 @@ NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 CountOrZero = Annotated[int, Field(ge=0)]
+
+
+def has_credentials(values: Any) -> bool:
+    """Whether a text in (nested) values is an address with a user name or a password: scheme://user:pass@host."""
+    if isinstance(values, str):
+        return re.match(r"\s*[A-Za-z][\w+.-]*://[^/?#\s]*@", values) is not None
+    inner = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    return any(map(has_credentials, inner))
 
 
 class Section(BaseModel):
@@ -82,7 +91,7 @@ class EnvSection(Section):
     workers: CountOrZero = Field(
         default=0,
         description="processes that environments run in, on every rank, so that one may die or hang; 0: this "
-        "process, without time limits. Results do not depend on it",
+        "process, without time limits. Results do not depend on it. Lessons are made in this process always",
     )
     step_timeout_s: Positive = Field(default=60.0, description="for one step in a worker")
     reset_timeout_s: Positive = Field(
@@ -98,20 +107,23 @@ class BaseSection(Section):
     intermediate_size: Count = 384
     heads: Count = 8
     kv_heads: Count = 4
-    steps: Count = 2200
-    episodes_per_step: Count = Field(default=8, description="scripted episodes with skill branches")
-    transcripts_per_step: CountOrZero = Field(default=3, description="transcripts with reading questions")
+    induction: bool = Field(default=True, description="the first two layers start as induction heads")
+    recall_steps: CountOrZero = Field(default=0, description="opening steps, on reports alone")
+    recall_reports_per_step: Count = 5
+    steps: Count = 900
+    episodes_per_step: Count = Field(default=6, description="scripted episodes with skill branches")
+    transcripts_per_step: CountOrZero = Field(default=2, description="transcripts with reading questions")
+    reports_per_step: CountOrZero = Field(default=2, description="transcripts, surveyed and reported in JSON")
     lr: Positive = 2e-3
     muon_lr: Positive = 0.02
     weight_decay: NonNegative = 0.01
     warmup_fraction: Fraction = 0.02
     final_lr_ratio: Fraction = 0.02
     checkpoint_every: Count = 100
-    reading_steps: CountOrZero = Field(default=600, description="closing steps, mostly on transcripts")
+    reading_steps: CountOrZero = Field(default=400, description="closing steps, mostly on transcripts")
     reading_episodes_per_step: CountOrZero = 4
     reading_transcripts_per_step: CountOrZero = 2
-    reports_per_step: CountOrZero = Field(default=4, description="transcripts, questions answered in JSON")
-    reading_lr_factor: Positive = Field(default=0.4, description="of lr and muon_lr")
+    reading_lr_factor: Positive = Field(default=0.6, description="of lr and muon_lr")
 
 
 class CollectSection(Section):
@@ -229,6 +241,10 @@ class TrainSection(Section):
     keep_last: Count = 2
     max_wall_s: Positive | None = Field(default=None, description="stop cleanly after this many seconds")
     activation_checkpointing: bool = False
+    reference_offload: bool = Field(
+        default=False,
+        description="keep the reference model of the KL term in CPU memory; on the device only to score",
+    )
     scores_every: CountOrZero = Field(
         default=10,
         description="updates between those whose per-token scores are kept for `sprout report`; the "
@@ -301,6 +317,14 @@ class Config(Section):
             "train.turns_per_optimizer_step: the number of steps is not known beforehand; set "
             "train.schedule=constant":
                 train.turns_per_optimizer_step is not None and train.schedule != "constant",
+            # What is in the configuration is on disk: no secret may be. The value is not repeated either.
+            "analyzer.key_variable: is no name of a variable; give the name, not the key": not re.fullmatch(
+                r"[A-Za-z_][A-Za-z0-9_]*", analyzer.key_variable
+            ),
+            f"analyzer.base_url: holds a user name or password; put the key into {analyzer.key_variable}":
+                has_credentials(analyzer.base_url),
+            "env.options: an address in it holds a user name or password, and would be stored":
+                has_credentials(self.env.options),
             "analyzer.base_url: an OpenAI analyzer needs analyzer.base_url and analyzer.model":
                 "openai" in (analyzer.kind, analyzer.stage1) and None in (analyzer.base_url, analyzer.model),
             "objective.lambda_opd: above 0 needs skills; set analyzer.kind or objective.name = grpo":

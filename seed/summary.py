@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from sprout.seed import incidents
 from sprout.seed.run import STAGES, Result, Run
 from sprout.seed.run_dir import RunDir, read_json, write_json
 
@@ -18,6 +19,8 @@ def close(run: Run) -> Result:
     run.console.print(success_table(summary))
     if summary["comparisons"]:
         run.console.print(comparison_table(summary))
+    if happened := incidents.describe(summary[incidents.KEY]):
+        run.say(f"environments: {happened}")
     run.say(f"summary: {run.folder.summary_file}")
     return summary
 
@@ -47,6 +50,7 @@ def summarize(run: Run) -> Result:
         "wall_s": sum(result.get("wall_s", 0.0) for result in found.values()),
         "curve": curve(run.folder),
         "comparisons": _comparisons(run, found["compare"]),
+        incidents.KEY: incidents.total({name: found[name] for name in STAGES if name != "compare"}),
         "stages": found,
     }
 

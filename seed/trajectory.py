@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from sprout.engine import parallel
 from sprout.engine.files import replace_file
 
 SCHEMA_VERSION = 1
 Ids = NDArray[np.int64]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 class Record(BaseModel):
@@ -53,8 +54,8 @@ class TurnRecord(Record):
     response: str
     command: str
     shared: int
-    tail: list[int]
-    action: list[int]
+    tail: list[TokenId]
+    action: list[TokenId]
     logprobs: list[float]
     mask: list[bool]
     finished: Literal["stop", "length"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 ATTRIBUTES = ("system_prompt", "stop_strings")  # what is read of an environment beside its answers
 SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}  # of a worker, unless the user has set them
-LONGEST_S = 1e6  # as long a wait as poll takes
+SLICE_S = 1.0  # of a wait
 
 
 class WorkerProcess:
@@ -84,12 +84,12 @@ class WorkerProcess:
         limit = self._limits[call]
         try:
             left = self._since + limit - time.monotonic()
-            if self._ready.poll(1e3 * min(max(left, 0.0), LONGEST_S)):
+            if self._is_ready_within(left):
                 answer = _unpickled(self._connection.recv_bytes())
             else:
                 self._counts["timeouts"] += 1
                 self.stop()
-                key = "env.reset_timeout_s" if call == "reset" else "env.step_timeout_s"
+                key = "env.reset_timeout_s" if call in ("open", "reset") else "env.step_timeout_s"
                 self._replace(number, f"no answer to {call} in {limit:g} s ({key})")
                 return
         except (EOFError, OSError):
@@ -102,6 +102,14 @@ class WorkerProcess:
         self._since = time.monotonic()
         if number in self.environments:
             self.environments[number].take(*answer)
+
+    def _is_ready_within(self, seconds: float) -> bool:
+        """Waits in slices: a signal right before a wait does not end it, and Ctrl-C would be late."""
+        until = time.monotonic() + seconds
+        while not self._ready.poll(1e3 * min(max(until - time.monotonic(), 0.0), SLICE_S)):
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def stop(self) -> str:
         """End the process and all that it has started; how it ended, if it had before."""
@@ -174,15 +182,23 @@ def _listen(connection: Connection, messages: SimpleQueue[Any]) -> None:
 def _perform(
     environments: dict[int, gymnasium.Env], make: bytes, number: int, call: str, arguments: Any
 ) -> Any:
-    """The result of a call, with the environment's attributes after a reset."""
+    """The result of a call, with the environment's attributes after a reset.
+
+    Whoever repeats a call compares results without their last part, which may tell of times.
+    """
     if call == "close":
         if number in environments:
             environments.pop(number).close()
         return None
     if call == "step":
         return environments[number].step(*arguments), {}
+    if call == "ask":
+        method, *given = arguments
+        return (getattr(environments[number], method)(*given), None), {}
     if number not in environments:
         environments[number] = pickle.loads(make)()
+    if call == "open":
+        return (None,), {}
     environment, (seed, options) = environments[number], arguments
     answer = environment.reset(seed=seed, options=options)
     return answer, {name: getattr(environment, name) for name in ATTRIBUTES if hasattr(environment, name)}

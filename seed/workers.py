@@ -51,7 +51,9 @@ class Workers:
     """
 
     def __init__(self, make: Make, workers: int, step_timeout_s: float, reset_timeout_s: float) -> None:
-        limits = {"reset": reset_timeout_s, "step": step_timeout_s, "close": step_timeout_s}
+        limits = {"open": reset_timeout_s, "reset": reset_timeout_s} | dict.fromkeys(
+            ("step", "ask", "close"), step_timeout_s
+        )
         self._counts: Counter[str] = Counter()
         self._workers = [WorkerProcess(pickle.dumps(make), limits, self._counts) for _ in range(workers)]
         self.close = weakref.finalize(self, _close, self._workers)
@@ -81,10 +83,7 @@ class WorkerEnvironment(gymnasium.Env):
         self._renew()
 
     def reset_async(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        if self._failure or len(self._answers) < len(self.asked):
-            self.close()
-            self._renew()
-        self.asked, self._answers, self._answered = [], [], 0
+        self._begin_anew()
         self._ask("reset", seed, options)
 
     def step_async(self, action: Any) -> None:
@@ -100,6 +99,17 @@ class WorkerEnvironment(gymnasium.Env):
         if self._begun != ("step", action):
             self.step_async(action)
         return self._answer()
+
+    def open(self) -> None:
+        """Make the environment now; without it the first reset does. Raises WorkerError."""
+        self._begin_anew()
+        self._ask("open")
+        self._answer()
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """What another of its methods gives. Raises WorkerError."""
+        self._ask("ask", method, *arguments)
+        return self._answer()[0]
 
     def close(self) -> None:
         self.worker.environments.pop(self.number, None)
@@ -127,6 +137,13 @@ class WorkerEnvironment(gymnasium.Env):
     def fail(self, why: str) -> None:
         self._failure = why
         self.worker.environments.pop(self.number, None)
+
+    def _begin_anew(self) -> None:
+        """Forget what was asked; after a failure, or with an answer still to come, the environment too."""
+        if self._failure or len(self._answers) < len(self.asked):
+            self.close()
+            self._renew()
+        self.asked, self._answers, self._answered = [], [], 0
 
     def _renew(self) -> None:
         self.number = next(_numbers)

@@ -10,7 +10,7 @@ from sprout.engine.generator import Generator
 from sprout.seed.analyzer import Analyzer
 from sprout.seed.analyzer.given import ScriptedAnalyzer, StaticAnalyzer
 from sprout.seed.analyzer.policy import PolicyAnalyzer
-from sprout.seed.analyzer.prompt import instructions_of
+from sprout.seed.analyzer.prompt import instructions_of, language_model_instructions
 from sprout.seed.analyzer.server import OpenAIAnalyzer, Server
 from sprout.seed.schema import AnalyzerSection, Config
 
@@ -46,7 +46,7 @@ def build_analyzer(
     return OpenAIAnalyzer(
         server_of(section),
         chat,
-        instructions_of(environment),
+        language_model_instructions(environment),
         max_new_tokens=section.max_new_tokens,
         terminal_observation=section.terminal_observation,
         answers=answers,

@@ -45,6 +45,15 @@ def instructions_of(environment: Any) -> Mapping[str, str]:
     return instructions
 
 
+def language_model_instructions(environment: Any) -> Mapping[str, str]:
+    """The environment's own instructions where they say what an answer looks like, else the general ones.
+
+    Words for a small model that is taught its answers leave that out; no other model could guess it.
+    """
+    own = instructions_of(environment)
+    return own if all(SKILL in text for text in own.values()) else INSTRUCTIONS
+
+
 def view_of(trajectory: Trajectory, terminal_observation: bool = True) -> TrajectoryView:
     """What an analyzer may see of a trajectory, in full."""
     steps = (TranscriptStep(turn.observation, turn.response, turn.admissible) for turn in trajectory.turns)
@@ -113,11 +122,14 @@ def parse_answer(text: str, repair: Callable[[str], Any] | None = None) -> tuple
     for start in (place for place, letter in enumerate(text) if letter == "{"):
         try:
             found, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # also an integer of thousands of digits, thousands of brackets
             continue
         return _checked({"".join(key.split()): value for key, value in found.items()})
     if repair is not None and "{" in text:
-        found = repair(text[text.index("{") :])
+        try:
+            found = repair(text[text.index("{") :])
+        except RecursionError:
+            found = None
         if isinstance(found, dict):
             return _checked({"".join(str(key).split()): value for key, value in found.items()})
     raise ValueError("no JSON object in the answer")

@@ -18,6 +18,7 @@ from sprout.seed.analyzer.prompt import parse_answer, prompt_texts
 from sprout.seed.trajectory import Skill, Trajectory
 
 LONGEST_WAIT_S = 30.0
+SHORTEST_KEY = 8  # a shorter one is no secret, and its letters are in every text
 SHOWN = 200  # characters of a server's answer in an error
 
 
@@ -61,11 +62,13 @@ class OpenAIAnalyzer:
         self._terminal_observation = terminal_observation
         self._answers = Answers(answers)
         self._openai = _openai()
+        key = _key(server.key_variable)
+        self._secret = key if len(key) >= SHORTEST_KEY else None
         # A server of one's own needs no key; the client insists on one. Retries are ours: the client's leave
         # out bodies that are cut or no JSON.
         self._client = self._openai.OpenAI(
             base_url=server.base_url,
-            api_key=os.environ.get(server.key_variable) or "none",
+            api_key=key or "none",
             timeout=server.timeout_s,
             max_retries=0,
         )
@@ -116,11 +119,11 @@ class OpenAIAnalyzer:
             try:
                 return self._counted(self._completion(request))
             except self._openai.APIStatusError as error:
-                problem = f"{error.status_code}: {error.response.text[:SHOWN]}"
+                problem = f"{error.status_code}: {self._kept(error.response.text)[:SHOWN]}"
                 if error.status_code < 500 and error.status_code not in (408, 409, 429):
                     break
             except (self._openai.APIError, ValueError, LookupError, TypeError) as error:
-                problem = f"{type(error).__name__}: {str(error)[:SHOWN]}"
+                problem = f"{type(error).__name__}: {self._kept(str(error))[:SHOWN]}"
             if attempt < self._server.retries:
                 self._count(retries=1)
                 time.sleep(wait)
@@ -133,17 +136,21 @@ class OpenAIAnalyzer:
         try:
             found = json.loads(body)
         except ValueError:
-            start = " ".join(body[:SHOWN].decode(errors="replace").split())
+            start = self._kept(body.decode(errors="replace"))[:SHOWN]
             raise ValueError(f"the answer is no JSON: {start}") from None
         if not isinstance(found, dict) or not found.get("choices"):
             raise LookupError("the answer has no choices")
         choice, usage = found["choices"][0], found.get("usage") or {}
         return Answer(
-            choice["message"].get("content") or "",
+            self._kept(choice["message"].get("content") or ""),
             choice.get("finish_reason") or "stop",
             int(usage.get("prompt_tokens") or 0),
             int(usage.get("completion_tokens") or 0),
         )
+
+    def _kept(self, text: str) -> str:
+        """A server's text as it may be stored and shown: some send back the key that they got."""
+        return text.replace(self._secret, "[key]") if self._secret else text
 
     def _counted(self, answer: Answer) -> Answer:
         server = self._server
@@ -166,6 +173,14 @@ def usage(analyzer: object) -> dict[str, float]:
     """What `analyzer` has asked a server for since the last call; empty for one that asks none."""
     take = getattr(analyzer, "take_usage", dict)
     return dict(take())
+
+
+def _key(variable: str) -> str:
+    """The key in a variable, empty without one. Raises ValueError for what no header can hold."""
+    key = os.environ.get(variable, "").strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ValueError(f"{variable} holds blanks or signs that no key has: set it again")
+    return key
 
 
 def _openai() -> Any:

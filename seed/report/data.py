@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from sprout.engine.terminal import PlainConsole
 from sprout.seed.report.audit import DELTA_BINS, GATE_BINS, Known, Limits, audit
 from sprout.seed.report.curves import evaluations, metrics
 from sprout.seed.report.pieces import Pieces
@@ -44,7 +45,7 @@ def report_data(
     ValueError naming the file for a configuration, metrics or an evaluation that cannot be read."""
     runs = find_runs(folders)
     share = replace(limits, bytes=limits.bytes // len(runs))
-    shown = [_run(run, share, console or Console(quiet=True), known) for run in runs]
+    shown = [_run(run, share, console or PlainConsole(quiet=True), known) for run in runs]
     return {
         "bins": {"delta": DELTA_BINS.tolist(), "gate": GATE_BINS.tolist()},
         "methods": list(_over_seeds(shown)),

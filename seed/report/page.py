@@ -14,9 +14,9 @@ from pathlib import Path
 
 import orjson
 from jinja2 import Template
-from rich.console import Console
 
 from sprout.engine.files import replace_file
+from sprout.engine.terminal import PlainConsole
 from sprout.seed.report.audit import Limits
 from sprout.seed.report.data import report_data
 
@@ -33,7 +33,7 @@ def write_report(folders: Sequence[Path], out: Path, limits: Limits) -> Path:
         raise IsADirectoryError(f"{out} is a folder; give --out the name of a file")
     if out.exists() and MARK not in out.read_bytes()[:4096]:
         raise FileExistsError(f"{out} exists and is no report; choose another file with --out")
-    page = html(orjson.dumps(report_data(folders, limits, Console(stderr=True))))
+    page = html(orjson.dumps(report_data(folders, limits, PlainConsole(stderr=True))))
     out.parent.mkdir(parents=True, exist_ok=True)
     replace_file(out, page)
     return out

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from sprout.engine.terminal import one_line
 from sprout.seed.report.audit import Known, Limits
 from sprout.seed.report.data import report_data
 from sprout.seed.report.page import html
@@ -95,8 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        path = urlsplit(self.path).path
-        if self.loopback and not _is_loopback(urlsplit(f"//{self.headers.get('Host', '')}").hostname or ""):
+        path = self.path.partition("?")[0]
+        if self.loopback and not _is_loopback(_host_name(self.headers.get("Host", ""))):
             self._answer(HTTPStatus.FORBIDDEN, b"ask for a loopback address\n")
         elif path == "/favicon.ico":
             self._answer(HTTPStatus.NO_CONTENT, b"")
@@ -109,8 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body, tag = self.live.data()
         except UNREADABLE as error:
-            text = " ".join(str(error).split())
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{text}\n".encode())
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"{one_line(str(error))}\n".encode())
             return
         if path == "/":
             self._answer(HTTPStatus.OK, html(body, REFRESH_S, tag), "text/html; charset=utf-8")
@@ -137,7 +137,15 @@ class _Handler(BaseHTTPRequestHandler):
         """A page that asks every few seconds is nothing to write down."""
 
     def log_message(self, format: str, *args: object) -> None:
-        print(f"report: {format % args}", file=sys.stderr)
+        print(f"report: {one_line(format % args)}", file=sys.stderr)
+
+
+def _host_name(header: str) -> str:
+    """The name in a Host header; empty for one that makes no sense."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_loopback(host: str) -> bool:

@@ -104,7 +104,7 @@ class Rescoring:
         self._work, self._left_out = Work(**state["work"]), Counter(state["left_out"])
         self._last = _Place(**state["last"])
         place = f"{self._last.file}:{self._last.line}"
-        self._console.print(f"rescore: going on after {place}", highlight=False, markup=False)
+        self._console.print(f"rescore: going on after {place}")
 
     def _read(self) -> Iterator[tuple[Trajectory, _Place]]:
         """Trajectories after the last line that is done; bad lines stop the run, or are counted."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from sprout.seed import incidents
 from sprout.seed.player import Player
 from sprout.seed.policy import load_policy
 from sprout.seed.rollout import training_tasks
 from sprout.seed.run import Result, Run
+from sprout.seed.run_dir import read_json, write_json
 from sprout.seed.statistics import success_rate
 from sprout.seed.trajectory import Trajectory, read_trajectories, write_trajectories
 
@@ -27,14 +30,32 @@ def run_stage(run: Run) -> Result:
             player = player or Player(load_policy(run.base_model(), config), config, run.console)
             chosen = tasks[first : first + TASKS_PER_CHUNK]
             result = player.rollout(chosen, config.collect.rollouts_per_task, STAGE_1)
+            write_json(_incidents_file(file), incidents.counted(result.incidents))
             write_trajectories(file, result.trajectories)
     rate = success_rate(stored(run.folder.collected))
-    return {"trajectories": rate.episodes, "tasks": len(tasks), "success_rate": rate.overall}
+    return {
+        "trajectories": rate.episodes,
+        "tasks": len(tasks),
+        "success_rate": rate.overall,
+        incidents.KEY: incidents.counted(_stored_incidents(run.folder.collected)),
+    }
 
 
 def chunk(folder: Path, number: int) -> Path:
     """File of the trajectories of chunk `number` of the tasks."""
     return folder / f"{number:06d}.jsonl"
+
+
+def _incidents_file(chunk: Path) -> Path:
+    return chunk.with_suffix(".incidents.json")
+
+
+def _stored_incidents(folder: Path) -> Counter[str]:
+    """What went wrong in all chunks of a folder, also before a run was interrupted."""
+    found = Counter[str]()
+    for file in sorted(folder.glob("*.jsonl")):
+        found.update(read_json(_incidents_file(file)) or {})
+    return found
 
 
 def stored(folder: Path) -> Iterator[Trajectory]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sprout.seed import incidents
 from sprout.seed.player import Player
 from sprout.seed.policy import load_policy
 from sprout.seed.run import Result, Run
@@ -26,7 +27,7 @@ def run_stage(run: Run) -> Result:
     if run.config.sft.epochs:
         result |= _stage1(_player(run, run.start_model()), count)
     for name, record in result.items():
-        if isinstance(record, dict):
+        if name != incidents.KEY and isinstance(record, dict):
             run.say(f"  {name}: {record['success_rate']:.1%} of {record['tasks']}")
     return result
 
@@ -35,7 +36,12 @@ def _stage1(player: Player, count: int) -> dict[str, Any]:
     plain = player.evaluate("select", count)
     own = player.evaluate("select", count, "policy", plain)
     right = player.skills_right(plain.trajectories, [own.skills[t.seed] for t in plain.trajectories])
-    return {"stage1": plain.record(), "stage1_own_skill": own.record(), "stage1_skill_right": right}
+    return {
+        "stage1": plain.record(),
+        "stage1_own_skill": own.record(),
+        "stage1_skill_right": right,
+        incidents.KEY: incidents.counted(player.take_incidents()),
+    }
 
 
 def _player(run: Run, model: Any) -> Player:

@@ -19,8 +19,10 @@ from sprout.engine.optimizer import OptimizerConfig, build_optimizer
 from sprout.engine.rng import derive_key
 from sprout.engine.schedule import Schedule
 from sprout.engine.supervised import supervised_loss
+from sprout.seed import incidents
 from sprout.seed.analyzer.prompt import instructions_of, skill_turn
 from sprout.seed.analyzer.quality import skill_metrics
+from sprout.seed.envs import make_env
 from sprout.seed.player import Player
 from sprout.seed.policy import Policy, load_policy
 from sprout.seed.run import Result, Run
@@ -53,7 +55,7 @@ def run_stage(run: Run) -> Result:
     policy = load_policy(run.base_model(), config)
     player = Player(policy, config, run.console)
     pairs = skill_pairs(list(stored(run.folder.annotated)), policy, player.environment, config)
-    batches = Batches(pairs.train, policy, player.environment, config)
+    batches = Batches(pairs.train, policy, config)
     rows = config.train.rows_per_micro_batch
     before = supervised_loss(policy.decoder, pairs.held_out, rows) if pairs.held_out else 0.0
     lessons = Lessons("sft", batches.steps, batches, pairs.held_out, batches.steps_per_epoch, rows)
@@ -70,7 +72,7 @@ def run_stage(run: Run) -> Result:
     log = MetricsLogger(run.folder.sft, resume_from=batches.steps + 1)
     log.log(batches.steps + 1, {name: value for name, value in result.items() if value is not None})
     log.close()
-    return result
+    return {**result, incidents.KEY: incidents.counted(player.take_incidents())}
 
 
 def skill_pairs(
@@ -119,16 +121,17 @@ def held_out(tasks: Sequence[int], config: Config) -> set[int]:
 class Batches:
     """The turns of every SFT step, from run seed and step alone; no pair is repeated within an epoch."""
 
-    def __init__(self, pairs: Sequence[Turn], policy: Policy, environment: Any, config: Config) -> None:
+    def __init__(self, pairs: Sequence[Turn], policy: Policy, config: Config) -> None:
         self._pairs, self._chat, self._config = pairs, policy.chat, config
-        self._environment = environment
         size, fraction = config.sft.batch_size, config.sft.replay_fraction
         self._replayed = min(round(size * fraction), size - 1)
         self._fresh = size - self._replayed
         self.steps_per_epoch = math.ceil(len(pairs) / self._fresh)
         self.steps = config.sft.epochs * self.steps_per_epoch
-        if self._replayed and not hasattr(environment, "lesson"):
-            raise ValueError(f"sft.replay_fraction: environment {config.env.name!r} has no lessons; set 0")
+        if self._replayed:
+            self._environment: Any = make_env(config.env.name, **config.env.options)
+            if not hasattr(self._environment, "lesson"):
+                raise ValueError(f"sft.replay_fraction: {config.env.name!r} has no lessons; set 0")
 
     def __call__(self, step: int) -> list[Turn]:
         epoch, index = divmod(step, self.steps_per_epoch)

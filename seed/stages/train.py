@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,9 +22,10 @@ from sprout.engine.metrics import MetricsLogger, Timings
 from sprout.engine.optimizer import Optimizer, OptimizerConfig, build_optimizer
 from sprout.engine.progress import UpdateTable
 from sprout.engine.schedule import Schedule
+from sprout.seed import incidents
 from sprout.seed.interrupts import Interrupted, finishing
 from sprout.seed.player import Player
-from sprout.seed.policy import load_policy
+from sprout.seed.policy import load_policy, load_reference
 from sprout.seed.run import Result, Run
 from sprout.seed.run_dir import write_json
 from sprout.seed.schema import TrainSection
@@ -57,11 +59,13 @@ class Counters:
     training_s: float = 0.0
     skipped_in_a_row: int = 0
     alarms: Alarms = field(default_factory=Alarms)
+    incidents: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
     def of(state: dict[str, Any]) -> Counters:
         """From what `state` wrote."""
-        return Counters(**{**state, "alarms": Alarms(**state["alarms"])})
+        happened = Counter(state.get(incidents.KEY, {}))
+        return Counters(**{**state, "alarms": Alarms(**state["alarms"]), incidents.KEY: happened})
 
     def state(self) -> dict[str, Any]:
         """JSON values for a checkpoint."""
@@ -70,6 +74,7 @@ class Counters:
             "training_s": self.training_s,
             "skipped_in_a_row": self.skipped_in_a_row,
             "alarms": self.alarms.state(),
+            incidents.KEY: dict(self.incidents),
         }
 
 
@@ -98,7 +103,7 @@ class Training:
         self.optimizer: Optimizer = build_optimizer(self.policy.decoder, optimizer_config(config.train))
         self.player = Player(self.policy, config, run.console)
         self.timings = Timings()
-        reference = load_policy(run.start_model(), config) if config.objective.kl_coef > 0 else None
+        reference = load_reference(run.start_model(), config) if config.objective.kl_coef > 0 else None
         self.updater = Updater(config, self.policy, self.optimizer, self.player, reference, self.timings)
         self.counters = self._restore()
         self.terminated: Callable[[], bool] = lambda: False
@@ -137,7 +142,12 @@ class Training:
             if counters.updates % config.checkpoint_every == 0 or self.ended_by:
                 self._checkpoint()
         log.close()
-        return {"updates": counters.updates, "training_s": counters.training_s, "ended_by": self.ended_by}
+        return {
+            "updates": counters.updates,
+            "training_s": counters.training_s,
+            "ended_by": self.ended_by,
+            incidents.KEY: incidents.counted(counters.incidents),
+        }
 
     def _restore(self) -> Counters:
         """Counters of the checkpoint to go on from, after dropping everything that came later."""
@@ -157,6 +167,7 @@ class Training:
         outcome = self.updater(counters.updates + 1)
         counters.training_s += time.monotonic() - started
         counters.updates += 1
+        counters.incidents.update(incidents.of_metrics("rollout", outcome.metrics))
         write_trajectories(self.run.folder.trajectories(counters.updates), outcome.trajectories)
         counters.skipped_in_a_row = counters.skipped_in_a_row + 1 if outcome.skipped else 0
         if outcome.skipped:
@@ -186,17 +197,19 @@ class Training:
         with self.timings("eval"):
             student = self.player.evaluate("select", config.select_tasks, config.skill)
             record: dict[str, Any] = {"updates": self.counters.updates, "student": student.record()}
-            metrics = student.rate.metrics("val")
+            metrics, happened = student.rate.metrics("val"), Counter(student.incidents)
             if student.mean_reward is not None:
                 metrics["val/mean_reward"] = student.mean_reward
             if config.teacher:
                 plain = student if config.skill == "none" else None
                 teacher = self.player.evaluate("select", config.select_tasks, "policy", plain)
                 record["teacher"] = teacher.record()
+                happened.update(teacher.incidents)
                 metrics["val/teacher_success_rate"] = teacher.rate.overall
                 metrics["val/teacher_minus_student"] = teacher.rate.overall - student.rate.overall
             write_json(file, record)
-        return metrics
+        self.counters.incidents.update(happened)
+        return metrics | incidents.metrics("val", happened)
 
     @parallel.on_main
     def _limit(self) -> str:

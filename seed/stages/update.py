@@ -11,8 +11,9 @@ import numpy as np
 
 from sprout.engine.metrics import Timings
 from sprout.engine.optimizer import Optimizer
-from sprout.engine.scoring import with_reference_scores
+from sprout.engine.reference import Reference
 from sprout.engine.update import TurnScores, UpdateResult, policy_update
+from sprout.seed import incidents
 from sprout.seed.analyzer.quality import delta_by_outcome, skill_metrics
 from sprout.seed.analyzer.server import usage
 from sprout.seed.objectives import UpdateTurns, is_valid, needs_skills, turns_for_update, update_settings
@@ -48,7 +49,7 @@ class Updater:
         policy: Policy,
         optimizer: Optimizer,
         player: Player,
-        reference: Policy | None,
+        reference: Reference | None,
         timings: Timings,
     ) -> None:
         self._config, self._policy, self._optimizer = config, policy, optimizer
@@ -69,10 +70,11 @@ class Updater:
         turns = turns_for_update(trajectories, skills, self._config, self._policy.chat)
         lr = self._optimizer.lr
         result = self._learn(turns, number)
-        metrics = {"actor/lr": lr, **result.metrics, **turns.metrics, **played.metrics}
+        metrics = {"actor/lr": lr, **result.metrics, **turns.metrics}
         metrics |= episode_metrics(trajectories) | reward_metrics(trajectories, self._config.objective)
         if self._analyzer is not None:
             metrics |= self._skill_metrics(trajectories, skills)
+        metrics |= incidents.metrics("rollout", played.incidents + self._player.take_incidents())
         metrics |= delta_metrics(result.scores, turns, trajectories)
         skipped = [turns.owners[i] for i in result.skipped_turns]
         non_finite = ", ".join(self._optimizer.non_finite[:3]) if skipped else ""
@@ -87,8 +89,7 @@ class Updater:
         batch = turns.turns
         if self._reference is not None:
             with self._timings("rescore"):
-                batch = with_reference_scores(
-                    self._reference.decoder,
+                batch = self._reference.score(
                     batch,
                     temperature=settings.temperature,
                     rows_per_micro_batch=settings.rows_per_micro_batch,

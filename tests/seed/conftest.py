@@ -10,6 +10,8 @@ from transformers import PreTrainedTokenizerFast
 from sprout.engine.chat import ChatFormat
 from sprout.engine.model import Decoder, ModelConfig
 from sprout.seed.config import load_config
+from sprout.seed.player import Player
+from sprout.seed.policy import load_policy
 from sprout.seed.run import run_recipe, start
 from sprout.seed.trajectory import Trajectory, TurnRecord, split_context
 
@@ -124,3 +126,9 @@ def tiny(tmp_path_factory):
     run = start(load_config("tiny", [f"run.dir={root}"]), Console(quiet=True))
     run_recipe(run)
     return run
+
+
+@pytest.fixture(scope="session")
+def player(tiny):
+    """The Stage-1 model of the tiny run, at play."""
+    return Player(load_policy(tiny.folder.stage1_model, tiny.config), tiny.config, Console(quiet=True))

@@ -1,4 +1,4 @@
-"""What test_workers.py plays: workers import it, so it needs nothing but gymnasium."""
+"""What test_workers.py plays: workers import it, so it needs no torch."""
 
 import gc
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gymnasium
 
+from sprout.seed.envs.household import HouseholdEnv
 from sprout.seed.workers import Workers
 
 RESET = 0
@@ -113,3 +114,27 @@ def holder(how):
         raise RuntimeError("over")
     if how in ("ctrl-c", "kill"):
         environment.step("hang")
+
+
+class FaultyHousehold(HouseholdEnv):
+    """Household that is struck in the reset to a task.
+
+    faults   "split-seed" -> (what happens, how many times)
+    """
+
+    def __init__(self, folder, faults, **options):
+        super().__init__(**options)
+        self.folder, self.faults = Path(folder), faults
+
+    def reset(self, *, seed=None, options=None):
+        task = f"{options['split']}-{seed}"
+        what, times = self.faults.get(task, ("", 0))
+        struck = len(list(self.folder.glob(f"{task}-struck-*")))
+        if struck < times:
+            (self.folder / f"{task}-struck-{struck}").touch()
+            FAULTS[what]()
+        return super().reset(seed=seed, options=options)
+
+
+def never():
+    time.sleep(3600)

@@ -22,7 +22,7 @@ from sprout.seed.objectives import turns_for_update, update_settings
 from sprout.seed.rollout import Rollouts, panel
 from sprout.seed.trajectory import Skill
 
-SETTINGS = ["rollout.max_response_tokens=4", "rollout.max_context_tokens=200", "rollout.cache_tokens=2000"]
+SETTINGS = ["rollout.max_response_tokens=2", "rollout.max_context_tokens=200", "rollout.cache_tokens=2000"]
 SETTINGS += ["train.rows_per_micro_batch=300", "objective.kl_coef=0"]
 TASKS = [Task("train", seed) for seed in range(4)]
 MEMBERS = 2
@@ -72,7 +72,7 @@ def main(file, cases):
         result = policy_update(decoder, optimizer, turns, update_settings(config, case, len(turns)))
         ids = [[t.id, t.success, [turn.action for turn in t.turns]] for t in played.trajectories]
         metrics = {name: result.metrics[name] for name in ("seed/opd_loss", "actor/grad_norm")}
-        found.append({"played": ids, **played.metrics, **metrics})
+        found.append({"played": ids, **played.incidents, **metrics})
     Rooms.broken = {}
     rate, _ = rollouts.evaluate(panel("select", 2), update=0)
     found.append(rate.by_family)

@@ -1,10 +1,13 @@
 """Analyzers: prompts that are never cut, answers that parse or do not, skills from rules and files."""
 
 import json
+from contextlib import suppress
 from typing import ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sprout.seed.analyzer.given import ScriptedAnalyzer, StaticAnalyzer
 from sprout.seed.analyzer.policy import OVERFLOW
@@ -12,6 +15,7 @@ from sprout.seed.analyzer.prompt import (
     INSTRUCTIONS,
     format_answer,
     instructions_of,
+    language_model_instructions,
     parse_answer,
     prompt_ids,
     skill_turn,
@@ -20,6 +24,7 @@ from sprout.seed.analyzer.prompt import (
 from sprout.seed.analyzer.quality import delta_by_outcome, grounding, named_things, repeat_rate, skill_metrics
 from sprout.seed.trajectory import Skill
 
+PIECES = [*'{}[],: "\\', "<think>", "</think>", '"episode_summary"', '"episode_skill"', '"a"', "null", "1"]
 WORDS = {"success": "task success", "failure": "task failure"}
 
 
@@ -48,6 +53,17 @@ def test_invalid_actions_are_marked(played):
     trajectory.turns[0].admissible = False
     lines = view_of(trajectory).render().splitlines()
     assert [("invalid" in line) for line in lines if line.startswith(">")] == [True, False]
+
+
+def test_a_language_model_is_told_what_its_answer_looks_like():
+    class Says:
+        analyzer_instructions = {name: f"{text} episode_skill" for name, text in WORDS.items()}  # noqa: RUF012
+
+    class SaysNot:
+        analyzer_instructions = WORDS
+
+    assert language_model_instructions(Says) is Says.analyzer_instructions
+    assert language_model_instructions(SaysNot) is INSTRUCTIONS
 
 
 def test_environments_bring_their_own_instructions():
@@ -92,6 +108,21 @@ def test_answers_that_parse(text):
 def test_answers_that_do_not_parse(text, problem):
     with pytest.raises(ValueError, match=problem):
         parse_answer(text)
+
+
+@pytest.mark.parametrize("deep", ['{"a":' * 5000, '{"a": ' + "[" * 5000, '{"a": ' + "9" * 5000 + "}"])
+@pytest.mark.parametrize("repair", [None, json.loads])
+def test_answers_that_no_parser_can_follow(deep, repair):
+    with pytest.raises(ValueError, match=r"no JSON object|Expecting|Exceeds"):
+        parse_answer(deep, repair)
+    assert parse_answer(deep + format_answer("a", "b")) == ("a", "b")
+
+
+@given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
+def test_any_answer_is_a_skill_or_a_value_error(text):
+    with suppress(ValueError):
+        _, skill = parse_answer(text)
+        assert skill == skill.strip() != ""
 
 
 def test_answer_format_survives_a_word_level_tokenizer():

@@ -10,7 +10,8 @@ SHORT = [
     "run.stages=[train]",
     "sft.epochs=0",
     "analyzer.kind=scripted",
-    "train.updates=16",
+    "train.updates=24",
+    "train.lr=4.0e-4",
     "eval.every=0",
     "eval.select_tasks=256",
 ]
@@ -21,5 +22,5 @@ SHORT = [
 def test_a_short_run_raises_success_over_its_base(tmp_path):
     config = load_config("quickstart", [f"run.dir={tmp_path}", *SHORT])
     curve = run_recipe(start(config, Console(quiet=True)))["curve"]
-    assert [point["updates"] for point in curve] == [0, 16]
+    assert [point["updates"] for point in curve] == [0, 24]
     assert curve[-1]["success"] > curve[0]["success"] + 0.03

@@ -10,7 +10,7 @@ from sprout.engine.optimizer import Optimizer, OptimizerConfig
 from sprout.engine.update import UpdateSettings, policy_update
 from sprout.kernels import PolicyLossCoefficients
 from sprout.seed.config import load_config
-from sprout.seed.memory import memory_per_gpu
+from sprout.seed.memory import memory_per_gpu, parameters
 
 ROWS, MICRO_BATCHES = 1024, 2
 
@@ -26,15 +26,15 @@ def peak_allocated(run):
 
 
 def turns():
-    """Two micro-batches of unshared sequences."""
+    """Two micro-batches of unshared sequences, whose every row is read."""
     rng = np.random.default_rng(0)
     length = 128
     return [
         Turn(
-            rng.integers(0, 500, length - 16),
-            rng.integers(0, 500, 16),
-            advantage=np.ones(16, np.float32),
-            old_logprob=np.full(16, -3, np.float32),
+            rng.integers(0, 500, 1),
+            rng.integers(0, 500, length),
+            advantage=np.ones(length, np.float32),
+            old_logprob=np.full(length, -3, np.float32),
         )
         for _ in range(MICRO_BATCHES * ROWS // length)
     ]
@@ -68,3 +68,22 @@ def test_the_plan_is_within_a_tenth_of_what_an_update_allocates(
     needs = memory_per_gpu(config, model)
     planned = needs["weights"] + needs["optimizer"] + needs["activations"]
     assert planned == pytest.approx(peak_allocated(update), rel=0.1)
+
+
+def reference_bytes(model, *overrides):
+    return memory_per_gpu(load_config(None, list(overrides)), model)["reference"]
+
+
+def test_an_offloaded_reference_borrows_the_room_of_gradients_and_activations():
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 1000}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
+    model = ModelConfig.from_hf({"model_type": "qwen2", "tie_word_embeddings": True, **sizes})
+    weights = 4 * parameters(model)
+    assert reference_bytes(model, "objective.kl_coef=0", "train.reference_offload=true") == 0
+    assert reference_bytes(model) == weights
+    assert reference_bytes(model, "machine.gpus=4") == weights / 4
+    assert reference_bytes(model, "train.reference_offload=true") == 0
+    assert reference_bytes(model, "train.reference_offload=true", "machine.gpus=4") == 0
+    # LoRA has next to no gradients to make room: of the weights only what the activations leave remains.
+    few_rows = ("train.reference_offload=true", "train.rows_per_micro_batch=1", "lora.rank=1")
+    assert 0.9 * weights < reference_bytes(model, *few_rows) < weights

@@ -1,5 +1,6 @@
 """`sprout rescore`: equal to a plain two-pass computation, resumable, and clear about what it cannot read."""
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,8 @@ import numpy as np
 import orjson
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -17,9 +20,10 @@ from sprout.engine.weights import save_model
 from sprout.seed.config import load_config
 from sprout.seed.rescore.command import Options, rescore
 from sprout.seed.rescore.output import read_parts
-from sprout.seed.rescore.readers import Line, input_files, parse, raw_lines
+from sprout.seed.rescore.readers import BUILT_IN, Line, input_files, parse, raw_lines
 from sprout.seed.rescore.readers.search_r1 import exact_match
 from sprout.seed.rescore.tally import Calibration, Tally
+from sprout.seed.schema import RolloutSection
 
 CHATML = (
     "{% for m in messages %}"
@@ -321,3 +325,44 @@ def test_tally_quantiles_and_state():
     other = Tally(("a", "b"))
     other.restore(orjson.loads(orjson.dumps(tally.state())))
     assert other.record() == record
+
+
+@pytest.mark.parametrize("damage", ["cut", "torn", "no gzip"])
+def test_a_damaged_gzip_file_is_named(tmp_path, damage):
+    whole, file = gzip.compress(b"".join(b'{"n": %d}\n' % n for n in range(200))), tmp_path / "t.jsonl.gz"
+    middle = len(whole) // 2
+    torn = whole[:middle] + bytes(byte ^ 255 for byte in whole[middle:])
+    file.write_bytes({"cut": whole[:middle], "torn": torn, "no gzip": b"{}"}[damage])
+    with pytest.raises(ValueError, match=rf"{file}: damaged gzip file after line"):
+        list(raw_lines(file, 2**20))
+
+
+KEYS = [
+    "messages", "prompt", "response", "golden_answers", "id", "group", "success", "reward", "skill", "role",
+    "content", "tool_calls", "function", "arguments", "name", "type", "text", "turns", "schema_version",
+]  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 2**40) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+MESSAGES = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["system", "user", "assistant", "tool"])},
+        optional={"content": JSON, "tool_calls": JSON},
+    ),
+    max_size=4,
+)
+
+
+RECORDS = st.dictionaries(st.sampled_from(KEYS), JSON | MESSAGES, max_size=6)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(RECORDS, st.sampled_from([*BUILT_IN, "auto"]))
+def test_any_record_is_read_or_refused_by_its_place(word_chat, record, name):
+    line = Line("file:7", 7, orjson.dumps(record), word_chat, RolloutSection())
+    try:
+        parse(line, name)
+    except ValueError as error:
+        assert str(error).startswith("file:7") and "\n" not in str(error)

@@ -127,7 +127,7 @@ def test_a_failing_environment_is_retried_and_gives_the_same_episode(decoder, wo
     Rooms.attempts, Rooms.fail_at = {}, {(8, 1): 1}
     got = rollouts_of(decoder, word_chat).run(TASKS, 1, update=0)
     assert dump(got) == dump(want)
-    assert got.metrics["rollout/retries"] == 1 and got.metrics["rollout/dropped_groups"] == 0
+    assert got.incidents["retries"] == 1 and got.incidents["dropped_groups"] == 0
 
 
 def test_a_group_that_keeps_failing_is_dropped_whole_and_counted(decoder, word_chat, caplog):
@@ -136,7 +136,7 @@ def test_a_group_that_keeps_failing_is_dropped_whole_and_counted(decoder, word_c
     rollouts = rollouts_of(decoder, word_chat)
     got = rollouts.run(TASKS, 3, update=0)
     assert dump(got) == dump(want)[:3] + dump(want)[6:]
-    assert got.metrics["rollout/dropped_groups"] == 1
+    assert got.incidents["dropped_groups"] == 1
     assert "OSError: the socket is gone" in caplog.text
     rollouts.generator.reset()
 
@@ -183,7 +183,7 @@ def test_a_context_that_outgrows_its_limit_is_an_error_or_ends_the_episode(decod
     rollouts = rollouts_of(decoder, word_chat, limit, "rollout.context_overflow=end_episode")
     result = rollouts.run(TASKS, 1, update=0)
     cut = [t for t in result.trajectories if t.truncated]
-    assert len(cut) == result.metrics["rollout/context_overflows"] > 0
+    assert len(cut) == result.incidents["context_overflows"] > 0
     assert all(t.usable for t in cut)
     rollouts.generator.reset()
 

@@ -126,6 +126,46 @@ def test_skills_come_in_order_and_the_request_is_complete(server, build, played,
     assert body["messages"][0] == {"role": "system", "content": "task success"}
 
 
+KEY = "sk-0123456789abcdef"
+
+
+def echoes(status):
+    """A server that sends back what it was sent, header and all."""
+
+    def behave(handler, asked):
+        header = handler.headers["Authorization"]
+        if status == 200:
+            return completion(handler, asked, format_answer(header, f"put pen 1 {header}"))
+        handler.answer(status, json.dumps({"error": {"message": f"Incorrect API key: {header}"}}).encode())
+
+    return behave
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+def test_a_key_that_is_sent_back_is_kept_nowhere(server, build, played, tmp_path, monkeypatch, status):
+    monkeypatch.setenv("OPENAI_API_KEY", f" {KEY}\n")
+    server.script = [echoes(status)] * 3
+    analyzer = build(tmp_path / "answers.jsonl")
+    if status == 200:
+        (skill,) = analyzer.analyze([played()])
+        assert "[key]" in skill.raw and KEY not in skill.model_dump_json()
+    else:
+        with pytest.raises(ConnectionError, match=r"\[key\]") as raised:
+            analyzer.analyze([played()])
+        assert KEY not in str(raised.value)
+    assert server.asked[0][1] == f"Bearer {KEY}"
+    stored = tmp_path / "answers.jsonl"
+    assert not stored.exists() or KEY not in stored.read_text()
+
+
+@pytest.mark.parametrize("key", ["sk-01234\n56789", "sk-0123 456789", "sk-0123\x1b456789", "schlüssel"])
+def test_a_key_that_no_header_can_hold_is_not_shown(build, monkeypatch, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ValueError, match="OPENAI_API_KEY holds") as raised:
+        build()
+    assert key not in str(raised.value)
+
+
 def test_tokens_and_cost_are_counted_once(server, build, played):
     analyzer = build()
     analyzer.analyze([played()])

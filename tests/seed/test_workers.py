@@ -84,7 +84,7 @@ def test_any_number_of_workers_plays_the_same_episodes(play, workers):
         pool = workers(Rooms, number)
         for _ in range(2):  # the second time in environments made anew in the same processes
             got = play(pool, members=3)
-            assert dump(got) == dump(want) and got.metrics == want.metrics
+            assert dump(got) == dump(want) and got.incidents == want.incidents
 
 
 @pytest.mark.parametrize("what", ["raise", "hang", "kill", "exit"])
@@ -95,7 +95,7 @@ def test_an_episode_at_fault_is_retried_alone(play, workers, tmp_path, caplog, w
     limits = (1.0, 4.0) if what == "hang" else (UNTIMED, UNTIMED)
     got = play(workers(partial(Rooms, tmp_path, faults), 1, *limits))
     assert dump(got) == dump(want)
-    counted = {name.removeprefix("rollout/"): value for name, value in got.metrics.items() if value}
+    counted = {name: count for name, count in got.incidents.items() if count}
     restarts = {} if what == "raise" else {"worker_restarts": 1}
     assert counted == {"retries": 1, **restarts, **({"timeouts": 1} if what == "hang" else {})}
     said = {
@@ -111,8 +111,8 @@ def test_a_group_that_keeps_dying_is_dropped_whole_and_counted(play, workers, tm
     want = play(Rooms, members=2)
     got = play(workers(partial(Rooms, tmp_path, {8: ("kill", 1, 99)}), 2), members=2)
     assert dump(got) == dump(want)[:2] + dump(want)[4:]
-    assert got.metrics["rollout/dropped_groups"] == 1
-    assert got.metrics["rollout/worker_restarts"] >= 2
+    assert got.incidents["dropped_groups"] == 1
+    assert got.incidents["worker_restarts"] >= 2
 
 
 def test_when_every_group_is_dropped_the_run_ends_with_the_last_failure(play, workers):
@@ -134,10 +134,10 @@ def test_random_faults_come_out_the_same_with_any_number_of_workers(play, worker
         folder.mkdir()
         got = play(workers(partial(Rooms, folder, faults), number), tasks)
         assert dump(got) == kept
-        assert got.metrics["rollout/dropped_groups"] == dropped
-        assert got.metrics["rollout/retries"] == len(faults)
+        assert got.incidents["dropped_groups"] == dropped
+        assert got.incidents["retries"] == len(faults)
         deaths = sum(times for what, _, times in faults.values() if what == "kill")
-        assert got.metrics["rollout/worker_restarts"] == deaths
+        assert got.incidents["worker_restarts"] == deaths
 
 
 def test_two_workers_with_the_same_seed_give_the_same_episode(workers):

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import orjson
 
 from sprout.engine.chat import ChatFormat
+from sprout.engine.files import DAMAGED_GZIP
 from sprout.seed.schema import RolloutSection
 from sprout.seed.trajectory import Trajectory
 
@@ -81,6 +82,8 @@ def parse(line: Line, format_name: str = "auto") -> Trajectory:
     except ValueError as error:
         text = " ".join(str(error).split())
         raise ValueError(text if text.startswith(line.place) else f"{line.place}: {text}") from None
+    except (TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise ValueError(f"{line.place}: not as expected ({type(error).__name__}: {error})") from None
 
 
 def _reader(record: Mapping[str, Any], place: str, name: str) -> Reader:
@@ -121,7 +124,7 @@ def raw_lines(path: Path, max_bytes: int) -> Iterator[tuple[str, int, bytes]]:
             number += 1
             try:
                 content = handle.readline(max_bytes + 1)
-            except (gzip.BadGzipFile, EOFError) as error:
+            except DAMAGED_GZIP as error:
                 raise ValueError(f"{path}: damaged gzip file after line {number - 1} ({error})") from None
             if not content:
                 return

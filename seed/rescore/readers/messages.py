@@ -87,9 +87,11 @@ def _pairs(messages: list[Any]) -> Iterator[tuple[str, str]]:
 def _text(message: Mapping[str, Any], number: int) -> str:
     content = message.get("content")
     if isinstance(content, list):
-        if any(not isinstance(part, dict) or part.get("type") != "text" for part in content):
+        if not all(isinstance(part, dict) and part.get("type") == "text" for part in content):
             raise ValueError(f"messages.{number}: only text parts can be scored")
-        content = "".join(str(part["text"]) for part in content)
+        if not all(isinstance(part.get("text"), str) for part in content):
+            raise ValueError(f"messages.{number}: a text part has no text")
+        content = "".join(part["text"] for part in content)
     if content is not None and not isinstance(content, str):
         raise ValueError(f"messages.{number}: content should be a text, not {type(content).__name__}")
     return content or ""
@@ -97,8 +99,11 @@ def _text(message: Mapping[str, Any], number: int) -> str:
 
 def _said(message: Mapping[str, Any], number: int) -> str:
     text = _text(message, number)
-    for call in message.get("tool_calls") or ():
-        function = call.get("function", call)
+    calls = message.get("tool_calls") or []
+    for call in calls if isinstance(calls, list) else [None]:
+        function = call.get("function", call) if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            raise ValueError(f"messages.{number}: tool_calls should be a list of objects with a function")
         arguments = function.get("arguments", {})
         known = json.loads(arguments) if isinstance(arguments, str) else arguments
         body = json.dumps({"name": function.get("name"), "arguments": known}, ensure_ascii=False)

@@ -45,7 +45,10 @@ def read(record: Mapping[str, Any], line: Line) -> Trajectory:
         raise ValueError("the response holds no action")
     told = outcome(record)
     if told["success"] is None and told["reward"] is None and record.get("golden_answers"):
-        told["success"] = exact_match(response, record["golden_answers"])
+        golden = record["golden_answers"]
+        if not isinstance(golden, list) or not all(isinstance(answer, str) for answer in golden):
+            raise ValueError("golden_answers should be a list of texts")
+        told["success"] = exact_match(response, golden)
     told["family"] = str(record.get("family", record.get("dataset", "all")))
     return Dialogue(
         id=str(record.get("id", line.number)),

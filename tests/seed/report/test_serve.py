@@ -1,6 +1,7 @@
 """The served report: what is answered, what is refused, and that it follows the run."""
 
 import http.client
+import socket
 import threading
 
 import orjson
@@ -24,6 +25,7 @@ def served(tmp_path, write_run):
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
 
+        ask.port = server.server_address[1]
         yield folder, ask
         server.shutdown()
 
@@ -42,7 +44,7 @@ def test_the_page_and_its_data_follow_the_run(served):
 
 
 @pytest.mark.parametrize(
-    "path", ["/config.yaml", "/../config.yaml", "/%2e%2e/etc/passwd", "//etc/passwd", "/a"]
+    "path", ["/config.yaml", "/../config.yaml", "/%2e%2e/etc/passwd", "//etc/passwd", "//[", "/a"]
 )
 def test_nothing_else_is_served(served, path):
     status, _, body = served[1](path)
@@ -53,6 +55,16 @@ def test_only_loopback_names_are_answered(served):
     _, ask = served
     assert [ask("/", Host=host)[0] for host in ("localhost:1", "127.0.0.1", "[::1]:9")] == [200] * 3
     assert [ask("/data.json", Host=host)[0] for host in ("evil.example", "10.0.0.1", "")] == [403] * 3
+    assert [ask("/data.json", Host=host)[0] for host in ("[", "::1]", "localhost@evil.example")] == [403] * 3
+
+
+def test_what_is_logged_of_a_request_is_text(served, capfd):
+    _, ask = served
+    with socket.create_connection(("127.0.0.1", ask.port), timeout=30) as raw:
+        raw.sendall(b"\x1b]0;owned\x07\x1b[2J / HTTP/1.0\r\n\r\n")
+        raw.makefile("rb").read()
+    err = capfd.readouterr().err
+    assert "report: code 501" in err and "\x1b" not in err and r"\x1b]0;owned" in err
 
 
 def test_a_run_that_cannot_be_read_is_said_and_recovers(served):
