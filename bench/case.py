@@ -69,6 +69,8 @@ class Program:
         """The call to time. Forward runs without autograd, as scoring does; full is what training pays."""
         if phase == "forward":
             return torch.no_grad()(partial(self.function, *self.inputs))
+        if not any(x.requires_grad for x in self.inputs):
+            raise UnavailableError("has no backward here")
         if phase == "backward":
             return partial(self._gradients, self._differentiable(), retain_graph=True)
         return self._full

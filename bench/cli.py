@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json as json_
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from sprout.engine.terminal import say
 
 if TYPE_CHECKING:
     import torch
@@ -65,45 +68,54 @@ def rescore(
 ) -> None:
     """Scoring without training: both contexts of every action, ours against transformers' two passes."""
     from sprout.bench.measure import machine
-    from sprout.bench.models import build_decoder
+    from sprout.bench.models import SIZES, build_decoder
     from sprout.bench.rescore import measure_rescore
-    from sprout.bench.workload import PairShape
+    from sprout.bench.workload import REAL_MODEL, PairShape
 
     where = _device(device)
-    result = measure_rescore(build_decoder(model, where, _dtype(dtype)), PairShape(), rounds)
+    shape = REAL_MODEL if where.type == "cpu" and model not in SIZES else PairShape()
+    result = measure_rescore(build_decoder(model, where, _dtype(dtype)), shape, rounds)
     _report(f"re-scoring, {model} model", result.rows(), result.summary(), machine(where), json, csv)
 
 
 @bench_app.command()
 def generate(
     model: Model = "quickstart",
-    rounds: Rounds = 5,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="default: 5, or 3 for a real model on a CPU")
+    ] = None,
     backend: Backend = None,
     json: Json = False,
     csv: Csv = None,
     device: str = "cpu",
-    dtype: Dtype = "float32",
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, bfloat16 or float16; default: bfloat16 for a real model")
+    ] = None,
 ) -> None:
     """Generation: ours against transformers' `generate`, multi-turn and single-shot."""
-    from sprout.bench.episodes import MULTI_TURN, SINGLE_SHOT
-    from sprout.bench.generate import OURS, PEER, PEER_CACHED, measure_generate
+    from sprout.bench.episodes import MULTI_TURN, REAL_MULTI_TURN, REAL_SINGLE_SHOT, SINGLE_SHOT
+    from sprout.bench.generate import OURS, measure_generate
     from sprout.bench.measure import machine
-    from sprout.bench.models import build_decoder
+    from sprout.bench.models import SIZES, build_decoder
 
-    where = _device(device)
+    where, real = _device(device), model not in SIZES
+    dtype = dtype or ("bfloat16" if real else "float32")
+    short = real and where.type == "cpu"
+    shapes = (REAL_MULTI_TURN, REAL_SINGLE_SHOT) if short else (MULTI_TURN, SINGLE_SHOT)
     decoder = build_decoder(model, where, _dtype(dtype))
-    many, one = (measure_generate(decoder, shape, rounds, backend) for shape in (MULTI_TURN, SINGLE_SHOT))
+    many, one = (measure_generate(decoder, s, rounds or (3 if short else 5), backend) for s in shapes)
     summary = {
-        "speedup_vs_hf": many.speedup(PEER),
-        "speedup_vs_hf_cache_kept": many.speedup(PEER_CACHED),
-        "speedup_vs_hf_single_shot": one.speedup(PEER),
+        **many.speedups(),
+        **one.speedups("_single_shot"),
         "tokens_per_s": many.tokens_per_s(OURS),
         "tokens_per_s_single_shot": one.tokens_per_s(OURS),
         **many.by_backend(),
         **one.by_backend("_single_shot"),
+        "dtype": dtype,
+        "batch": many.shape.episodes,
     }
     rows = many.rows("multi-turn") + one.rows("single-shot")
-    _report(f"generation, {model} model", rows, summary, machine(where), json, csv)
+    _report(f"generation, {model} model, {dtype}", rows, summary, machine(where), json, csv)
 
 
 @bench_app.command()
@@ -144,9 +156,9 @@ def kernels(
         print_sweep(sweep)
         sweeps.append(sweep)
     write_files(out, sweeps, columns)
-    typer.echo(f"kernels.csv, kernels.md and pictures are in {out}")
+    say(f"kernels.csv, kernels.md and pictures are in {out}")
     if json:
-        typer.echo(json_.dumps(joined(sweeps).summary(where) | columns))
+        say(json_.dumps(joined(sweeps).summary(where) | columns))
 
 
 def _chosen(ops: Sequence[str] | None, known: Mapping[str, object]) -> list[str]:
@@ -212,6 +224,29 @@ def search(
     _report(title, result.rows(), result.summary(), machine(torch.device("cpu")), json, csv)
 
 
+@bench_app.command()
+def scaling(
+    ranks: Annotated[int, typer.Option(min=2, help="processes, with so many times the work of one")] = 2,
+    model: Model = "quickstart",
+    rounds: Rounds = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="tiny sizes, to see that everything runs")] = False,
+    json: Json = False,
+    csv: Csv = None,
+    device: str = "cpu",
+    dtype: Dtype = "float32",
+) -> None:
+    """Weak scaling of an update and of generation: several processes against one, each with as much to do."""
+    from sprout.bench.measure import machine
+    from sprout.bench.scaling import measure_scaling
+
+    where = _device(device)
+    _dtype(dtype)
+    result = measure_scaling(ranks, model, device, dtype, rounds, "quick" if quick else "full")
+    _report(f"weak scaling, {model} model", result.rows(), result.summary(), machine(where), json, csv)
+    if result.cores < ranks and where.type == "cpu":
+        warnings.warn(f"{ranks} processes shared {result.cores} core: the ratios say nothing", stacklevel=2)
+
+
 def _device(name: str) -> torch.device:
     import torch
 
@@ -236,7 +271,7 @@ def _report(
     if csv is not None:
         write_csv(csv, rows, columns)
     if json:
-        typer.echo(json_.dumps(dict(summary) | dict(columns)))
+        say(json_.dumps(dict(summary) | dict(columns)))
     else:
         for name, value in summary.items():
-            typer.echo(f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}")
+            say(f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}")

@@ -1,10 +1,11 @@
-"""Generation: tokens per second of ours against transformers' `generate`, at batch 64.
+"""Generation: tokens per second of ours against transformers' `generate`, at batch 64; 32 for a real model.
 
     python -m sprout.bench.generate --json
 
 Two workloads: multi-turn episodes in groups that share a prompt, which is what rollouts are, and one turn for
-each of 64 different prompts. All sequences have equal lengths, so transformers pads nothing and waits for
-nobody; it computes every turn from the start, as its users do, or keeps its cache between turns.
+each of as many different prompts. All sequences have equal lengths, so transformers pads nothing and waits
+for nobody; it computes every turn from the start, as its users do, or keeps its cache between turns. Where
+the processor has no units for a half precision, transformers in float32 is a peer too.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from numpy.typing import NDArray
 from transformers import DynamicCache
 
 from sprout.bench.backends import by_backend
-from sprout.bench.episodes import Episodes, EpisodeShape
+from sprout.bench.episodes import WARM_UP, Episodes, EpisodeShape
 from sprout.bench.measure import Ceilings, Timing, interleaved
 from sprout.bench.models import as_transformers
 from sprout.bench.table import Row
 from sprout.engine.generator import Generator, Session
 from sprout.engine.model import Decoder
 from sprout.engine.rng import derive_key
+from sprout.kernels.linear import multiplies
 
 OURS, PEER, PEER_CACHED = "sprout", "transformers", "transformers, cache kept"
+WIDE = ", float32"  # after a peer's name: in another precision than ours
 AGREEMENT = 0.9  # of the greedy episodes; in fp32 near-ties between logits may fall either way
 
 Ids = NDArray[np.int64]
@@ -49,6 +52,16 @@ class GenerateResult:
 
     def speedup(self, peer: str) -> float:
         return self.timings[OURS].speedup_over(self.timings[peer])
+
+    def speedups(self, suffix: str = "") -> Row:
+        """Over every peer that ran."""
+        names = {"": PEER, "_cache_kept": PEER_CACHED}
+        return {
+            f"speedup_vs_hf{kind}{precision}{suffix}": self.speedup(peer + after)
+            for kind, peer in names.items()
+            for precision, after in (("", ""), ("_float32", WIDE))
+            if peer + after in self.timings
+        }
 
     def by_backend(self, suffix: str = "") -> Row:
         """Ours on its other backends, where they were asked for."""
@@ -78,13 +91,17 @@ class GenerateResult:
 def measure_generate(
     decoder: Decoder, shape: EpisodeShape, rounds: int, backend: str | None = None
 ) -> GenerateResult:
-    """Check that all providers agree on greedy episodes (which also warms them up), then time sampling.
+    """Check that all providers agree on greedy episodes, which also warms them up, then time sampling.
 
     `backend` is what ours runs on; None is its default, and "all" adds a provider for every other one. In
-    half precision near-ties are everywhere, so there the greedy episodes only warm up.
+    half precision near-ties are everywhere, so there nothing is compared, and shorter episodes warm up.
     """
     providers = make_providers(decoder, shape, backend)
-    check_greedy(providers, AGREEMENT if decoder.dtype == torch.float32 else 0.0)
+    if decoder.dtype == torch.float32:
+        check_greedy(providers)
+    else:
+        for play in make_providers(decoder, WARM_UP, backend).values():
+            play(1.0)
     runs = {name: partial(play, 1.0) for name, play in providers.items()}
     return GenerateResult(shape, *interleaved(runs, rounds, decoder.device, decoder.dtype))
 
@@ -93,16 +110,21 @@ def make_providers(decoder: Decoder, shape: EpisodeShape, backend: str | None = 
     """Functions from a temperature to whole episodes [B, length]; a kept cache matters with several turns."""
     episodes = Episodes.random(shape, decoder.config.vocab_size)
     generator = Generator(decoder, stop_id=[], cache_tokens=shape.episodes * (shape.length + 32))
-    model = as_transformers(decoder)
-    model.generation_config.eos_token_id = None
     ours: Play = partial(play_ours, generator, episodes)
-    providers: dict[str, Play] = {
-        **by_backend(OURS, ours, backend, decoder.device, decoder.dtype),
-        PEER: partial(play_transformers, model, episodes, keep_cache=False),
-    }
-    if shape.turns > 1:
-        providers[PEER_CACHED] = partial(play_transformers, model, episodes, keep_cache=True)
+    providers: dict[str, Play] = by_backend(OURS, ours, backend, decoder.device, decoder.dtype)
+    for after, dtype in peer_precisions(decoder):
+        model = as_transformers(decoder, dtype)
+        model.generation_config.eos_token_id = None
+        providers[PEER + after] = partial(play_transformers, model, episodes, keep_cache=False)
+        if shape.turns > 1:
+            providers[PEER_CACHED + after] = partial(play_transformers, model, episodes, keep_cache=True)
     return providers
+
+
+def peer_precisions(decoder: Decoder) -> list[tuple[str, torch.dtype]]:
+    """(what follows a peer's name, its dtype): ours, and float32 where a user would rather take that."""
+    slow = decoder.device.type == "cpu" and not multiplies(decoder.dtype)
+    return [("", decoder.dtype), *([(WIDE, torch.float32)] if slow else [])]
 
 
 def check_greedy(providers: dict[str, Play], agreement: float = AGREEMENT) -> None:

@@ -50,7 +50,7 @@ sprout() { # a step that runs a command of ours
 
 [ "$DEVICE" = cuda ] && step nvidia-smi 20 nvidia-smi
 sprout doctor 60 doctor
-step tests 170 "$PYTHON" -m pytest -q tests/kernels/cuda --tb=short -p no:cacheprovider
+step tests 170 "$PYTHON" -m pytest -q tests/kernels/cuda tests/engine/test_reference.py --tb=short -p no:cacheprovider
 sprout kernels 150 bench kernels --device "$DEVICE" --dtype "$DTYPE" --rounds "$ROUNDS" --no-compile \
     --out "$OUT/kernels" --json ${SIZE[@]+"${SIZE[@]}"}
 sprout pair 50 bench pair --device "$DEVICE" --model "$MODEL" --rounds "$ROUNDS" --backend all --json

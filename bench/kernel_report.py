@@ -8,6 +8,7 @@ from pathlib import Path
 from sprout.bench.kernels import Failure, Result, Sweep, joined
 from sprout.bench.plots import plot_op, plot_roofline
 from sprout.bench.table import Row, markdown, show, write_csv
+from sprout.engine.terminal import say
 
 SHOWN = (
     "shape",
@@ -40,7 +41,7 @@ def print_sweep(sweep: Sweep) -> None:
     if sweep.results:
         show(f"{first.case.op} ({_formulas(sweep.results)})", [_shown(r) for r in sweep.results])
     for line in _reasons(sweep.failures):
-        print(f"  did not run: {line}")
+        say(f"  did not run: {line}")
 
 
 def write_files(folder: Path, sweeps: Sequence[Sweep], machine: Row) -> None:

@@ -196,7 +196,8 @@ def _warm_calls(
             run()
             calls[name] = calls_needed(run, device)
         except Exception as error:
-            sweep.failures.append(Failure(case, name, phase, first_line(error), True))
+            is_error = not isinstance(error, UnavailableError)
+            sweep.failures.append(Failure(case, name, phase, first_line(error), is_error))
     return calls
 
 

@@ -53,11 +53,11 @@ def build_decoder(model: str, device: torch.device, dtype: torch.dtype = torch.f
     return load_model(folder, device, dtype)
 
 
-def as_transformers(decoder: Decoder) -> PreTrainedModel:
-    """transformers' own model with a copy of the decoder's weights."""
+def as_transformers(decoder: Decoder, dtype: torch.dtype | None = None) -> PreTrainedModel:
+    """transformers' own model with a copy of the decoder's weights, in its dtype or in another."""
     config = AutoConfig.for_model(**copy.deepcopy(decoder.config.hf))
     model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     missing, unexpected = model.load_state_dict(decoder.state_dict(), strict=False)
     assert not unexpected and all("lm_head" in name for name in missing), (missing, unexpected)
     model.tie_weights()
-    return model.to(decoder.device, decoder.dtype).eval()
+    return model.to(decoder.device, dtype or decoder.dtype).eval()

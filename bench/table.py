@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
+
+from sprout.engine.terminal import PlainConsole
 
 Row = Mapping[str, str | int | float]
 
@@ -20,7 +21,7 @@ def show(title: str, rows: Sequence[Row]) -> None:
         table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right")
     for row in rows:
         table.add_row(*map(_cell, row.values()))
-    console = Console()
+    console = PlainConsole()
     console.width = max(console.width, 160)
     console.print(table)
 

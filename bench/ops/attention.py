@@ -113,6 +113,9 @@ def flex_attention(setting: Setting, tree: Tree, q: Tensor, k: Tensor, v: Tensor
     mask = flex.create_block_mask(sees, None, None, tree.rows, tree.rows, device=setting.device)
     attend = torch.compile(flex.flex_attention, dynamic=False)
     inputs = tuple(_leaf(x.transpose(0, 1)[None]) for x in (q, k, v))
+    if setting.device.type == "cpu":
+        for x in inputs:
+            x.requires_grad_(False)  # its backward exists on CUDA only, and it refuses to go without
     return Program(lambda q, k, v: attend(q, k, v, block_mask=mask, enable_gqa=True), inputs)
 
 

@@ -78,7 +78,7 @@ def _tree(name: str, sequences: Sequence[np.ndarray], device: torch.device) -> T
     forest = Forest.pack(turns, device)
     parent = _parents(forest)
     by_length: dict[int, list[np.ndarray]] = {}
-    for last in forest.student_row.tolist():
+    for last in forest.read[forest.student_row].tolist():
         path = _path(parent, last)
         by_length.setdefault(len(path), []).append(path)
     unrolled = tuple(torch.from_numpy(np.stack(paths)).to(device) for paths in by_length.values())

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 from tiny import tiny_decoder
 
+from sprout.bench import generate
 from sprout.bench.episodes import Episodes, EpisodeShape
 from sprout.bench.generate import OURS, PEER_CACHED, check_greedy, make_providers, measure_generate
 
@@ -33,3 +35,11 @@ def test_tokens_per_second_count_sampled_tokens():
     rows = {row["provider"]: row for row in result.rows("multi-turn")}
     assert rows[OURS]["sampled_tokens"] == 2 * 3 * 3 * 4
     assert rows[PEER_CACHED]["tokens_per_s"] == pytest.approx(72 / rows[PEER_CACHED]["median_s"])
+
+
+def test_half_precision_on_a_cpu_without_units_for_it_has_float32_peers(monkeypatch):
+    monkeypatch.setattr(generate, "multiplies", lambda dtype: dtype == torch.float32)
+    speedups = measure_generate(tiny_decoder().to(torch.bfloat16), SHAPE, rounds=1).speedups("_small")
+    peers = ("", "_float32", "_cache_kept", "_cache_kept_float32")
+    assert set(speedups) == {f"speedup_vs_hf{peer}_small" for peer in peers}
+    assert min(speedups.values()) > 0
