@@ -11,7 +11,8 @@ logits rounded to bfloat16 would cost three digits of the log-prob: there the GE
 operands that were upcast tile by tile. The two GEMMs of the gradients may round, since `weight`'s gradient is
 rounded once anyway and `hidden`'s is summed over tiles in float32. They stay in bfloat16 where the CPU
 multiplies it in hardware (AVX512-BF16: about twice as fast as float32; torch without it: up to 16 times
-slower). The CPU's capability decides, not a measurement, so that a run repeats bit for bit.
+slower), unless tokens are few: no sum evens out the rounding of d(logits) there, and the GEMMs are cheap. The
+CPU's capability decides, not a measurement, so that a run repeats bit for bit.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from torch.autograd.function import once_differentiable
 
 TILE_BYTES = 16 * 2**20
 NARROWEST_TILE = 128
+FEW_TOKENS = 32
 
 
 @dataclass(frozen=True)
@@ -204,9 +206,10 @@ def _logits_operand(rows: Tensor) -> Tensor:
 
 def _gradient_dtype(rows: Tensor) -> torch.dtype:
     """The dtype of the GEMMs that give the gradients."""
-    if rows.is_cuda or (rows.dtype == torch.bfloat16 and multiplies_bfloat16()):
+    if rows.is_cuda:
         return rows.dtype
-    return _wide(rows)
+    fast = rows.dtype == torch.bfloat16 and multiplies_bfloat16() and len(rows) > FEW_TOKENS
+    return rows.dtype if fast else _wide(rows)
 
 
 @cache

@@ -127,7 +127,7 @@ with parallel.ranks():
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and parallel.rank() == 1:
         os.kill(os.getpid(), 9)
     parallel.barrier()
-    print("through", parallel.rank(), flush=True)
+    print(f"through {parallel.rank()}\\n", end="", flush=True)  # in one piece: both ranks write to one pipe
 """
 
 
