@@ -310,7 +310,8 @@ class _Play:
             self.groups[task].retries += 1
             self.waiting.appendleft((task, member, attempt + 1))
             return
-        self.groups[task].failure = str(error)
+        # How far the other members came is a matter of timing, so their incidents are not counted.
+        self.groups[task] = Group(failure=str(error), retries=attempt - 1)
         self.waiting = deque(item for item in self.waiting if item[0] != task)
         for live in [live for live in self.live.values() if live.task == task]:
             self._leave(live)

