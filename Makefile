@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/installed
 RUNS ?= runs
 
-.PHONY: install quickstart test test-slow sanitize lint clean
+.PHONY: install quickstart test test-slow chaos sanitize lint clean
 
 install: $(STAMP)
 
@@ -22,6 +22,10 @@ test: $(STAMP) lint
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -q -m slow
+
+# A two-rank quickstart whose parts are killed at random must come out as one that is left alone.
+chaos: $(STAMP)
+	$(BIN)/python tests/seed/chaos.py $(RUNS)/chaos
 
 # The native kernels' tests on a build that stops at the first access out of bounds or undefined operation.
 SANITIZED := build/sanitize
