@@ -102,6 +102,7 @@ def score(
     if M == 0:
         return Scores(logprob, entropy, peak, mass)
     kind = "kept" if logits is not None else "entropy" if with_entropy else "many"
+    kind = "unaligned" if H % 16 else kind
     kind = "few" if M <= FEW_TOKENS else kind
     blocks = choose(TABLE, hidden.device, ("forward", hidden.itemsize, kind))
     chunks = triton.cdiv(V, blocks["CHUNK"])

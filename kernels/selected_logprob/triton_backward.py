@@ -151,7 +151,9 @@ def _workspace(
     (M, H), V = rows.shape, len(weight)
     blocks = choose(TABLE, rows.device, ("d_logits", rows.itemsize))
     columns = max(NARROWEST_WORKSPACE, WORKSPACE_BYTES // (M * rows.itemsize) // 256 * 256)
-    workspace = torch.empty(M, min(columns, V), dtype=rows.dtype, device=rows.device)
+    # Rows start at multiples of 16 elements whatever V is, so that stores are wide and take few registers.
+    stride = triton.cdiv(min(columns, V), 16) * 16
+    workspace = torch.empty(M, stride, dtype=rows.dtype, device=rows.device)
     for start in range(0, V, columns):
         width = min(columns, V - start)
         grid = (triton.cdiv(M, blocks["BLOCK_M"]) * triton.cdiv(width, blocks["BLOCK_V"]),)
@@ -166,7 +168,7 @@ def _workspace(
             V,
             start,
             width,
-            workspace.stride(0),
+            stride,
             *weight.stride(),
             H=H,
             WITH_ENTROPY=upstream.with_entropy,

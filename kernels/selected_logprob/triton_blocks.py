@@ -8,16 +8,20 @@ def _blocks(warps: int, stages: int, **sizes: int) -> Blocks:
 
 
 # Rows by kernel, element size in bytes, and for "forward" the kind of scoring: "few" tokens as in a short
-# turn, "many", many with their "entropy", which takes more registers, or also with their logits "kept".
+# turn, "many", many with their "entropy", which takes more registers, or also with their logits "kept". All
+# but few are "unaligned" where H is no multiple of 16: elements are loaded one by one, each from a pointer in
+# registers, so the steps along H are short.
 SM80 = {
     ("forward", 2, "few"): _blocks(4, 4, BLOCK_M=16, BLOCK_V=128, BLOCK_H=64, CHUNK=1024, GROUP=16),
     ("forward", 2, "many"): _blocks(8, 3, BLOCK_M=128, BLOCK_V=128, BLOCK_H=64, CHUNK=2048, GROUP=16),
     ("forward", 2, "entropy"): _blocks(8, 4, BLOCK_M=128, BLOCK_V=128, BLOCK_H=32, CHUNK=2048, GROUP=16),
     ("forward", 2, "kept"): _blocks(8, 4, BLOCK_M=128, BLOCK_V=128, BLOCK_H=32, CHUNK=2048, GROUP=16),
+    ("forward", 2, "unaligned"): _blocks(8, 4, BLOCK_M=128, BLOCK_V=128, BLOCK_H=16, CHUNK=2048, GROUP=16),
     ("forward", 4, "few"): _blocks(4, 2, BLOCK_M=16, BLOCK_V=64, BLOCK_H=16, CHUNK=1024, GROUP=16),
     ("forward", 4, "many"): _blocks(8, 2, BLOCK_M=64, BLOCK_V=64, BLOCK_H=32, CHUNK=2048, GROUP=16),
     ("forward", 4, "entropy"): _blocks(8, 2, BLOCK_M=64, BLOCK_V=64, BLOCK_H=32, CHUNK=2048, GROUP=16),
     ("forward", 4, "kept"): _blocks(4, 2, BLOCK_M=64, BLOCK_V=64, BLOCK_H=16, CHUNK=2048, GROUP=16),
+    ("forward", 4, "unaligned"): _blocks(4, 2, BLOCK_M=64, BLOCK_V=64, BLOCK_H=16, CHUNK=2048, GROUP=16),
     ("d_logits", 2): _blocks(8, 3, BLOCK_M=128, BLOCK_V=128, BLOCK_H=64, GROUP=16),
     ("d_logits", 4): _blocks(4, 2, BLOCK_M=64, BLOCK_V=64, BLOCK_H=32, GROUP=16),
     ("d_rows", 2): _blocks(8, 2, BLOCK_M=64, BLOCK_V=64, BLOCK_H=64),
