@@ -35,7 +35,7 @@ FLOAT32 = {
     ("grad_key", 128, 4): _entry(16, 32, 8, 1),
     ("grad_key", 256, 4): _entry(16, 16, 8, 1),
 }
-TABLE: Table = {
+FILLED = {
     "sm80": {
         ("forward", 64, 2): _entry(128, 64, 8, 3),
         ("forward", 128, 2): _entry(128, 32, 8, 3),
@@ -66,6 +66,21 @@ TABLE: Table = {
         for size in (64, 128, 256)
         for width in (2, 4)
     },
+}
+# Rows that replace those above for multiples of 16 that are padded to a power of two, like 80 and 192:
+# pipelined loads with masks take more registers. Loads of other sizes are not pipelined. Keys of TABLE
+# end in whether that is so.
+PADDED = {
+    "sm80": {
+        ("forward", 256, 2): _entry(64, 32, 8, 2),
+        ("grad_key", 64, 2): _entry(32, 64, 8, 2),
+        ("grad_key", 128, 2): _entry(32, 64, 8, 2),
+    },
+}
+TABLE: Table = {
+    name: {(*key, False): blocks for key, blocks in rows.items()}
+    | {(*key, True): blocks for key, blocks in (rows | PADDED.get(name, {})).items()}
+    for name, rows in FILLED.items()
 }
 
 
@@ -123,7 +138,9 @@ def _launch(
     q, k = inputs[:2]
     (R, Hq, D), (S, Hkv, _) = q.shape, k.shape
     size = next(bound for bound in (64, 128, 256) if bound >= D)
-    blocks = choose(TABLE, q.device, (name, size, q.itemsize))
+    block_d = max(16, triton.next_power_of_2(D))
+    padded = block_d > D and D % 16 == 0
+    blocks = choose(TABLE, q.device, (name, size, q.itemsize, padded))
     tiles = Tiles.of(intervals, blocks["BLOCK_Q"], blocks["BLOCK_K"])
     spans, heads = (tiles.key_span, Hkv) if name == "grad_key" else (tiles.query_span, Hq)
     if spans.shape[0] * heads == 0:
@@ -145,6 +162,6 @@ def _launch(
         scale,
         GROUP=Hq // Hkv,
         D=D,
-        BLOCK_D=max(16, triton.next_power_of_2(D)),
+        BLOCK_D=block_d,
         **blocks.launch(),
     )
