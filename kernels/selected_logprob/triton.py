@@ -101,7 +101,7 @@ def score(
     entropy = torch.empty_like(logit) if with_entropy else None
     if M == 0:
         return Scores(logprob, entropy, peak, mass)
-    kind = "kept" if logits is not None else "entropy" if with_entropy else "many"
+    kind = "kept" if logits is not None else "entropy" if with_entropy or H <= 64 or H % 64 else "many"
     kind = "unaligned" if H % 16 else kind
     kind = "few" if M <= FEW_TOKENS else kind
     blocks = choose(TABLE, hidden.device, ("forward", hidden.itemsize, kind))

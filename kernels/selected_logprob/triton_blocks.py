@@ -8,7 +8,8 @@ def _blocks(warps: int, stages: int, **sizes: int) -> Blocks:
 
 
 # Rows by kernel, element size in bytes, and for "forward" the kind of scoring: "few" tokens as in a short
-# turn, "many", many with their "entropy", which takes more registers, or also with their logits "kept". All
+# turn, "many", many with their "entropy", which takes more registers, or also with their logits "kept".
+# Those of "entropy" also serve H up to 64 or beside the multiples of 64, which take more registers too. All
 # but few are "unaligned" where H is no multiple of 16: elements are loaded one by one, each from a pointer in
 # registers, so the steps along H are short.
 SM80 = {
@@ -27,7 +28,7 @@ SM80 = {
     ("d_rows", 2): _blocks(8, 2, BLOCK_M=64, BLOCK_V=64, BLOCK_H=64),
     ("d_rows", 4): _blocks(8, 1, BLOCK_M=32, BLOCK_V=32, BLOCK_H=32),
     ("d_weight", 2): _blocks(8, 2, BLOCK_M=64, BLOCK_V=64, BLOCK_H=64),
-    ("d_weight", 4): _blocks(8, 1, BLOCK_M=32, BLOCK_V=32, BLOCK_H=32),
+    ("d_weight", 4): _blocks(8, 1, BLOCK_M=32, BLOCK_V=32, BLOCK_H=16),
 }
 SM90 = SM80 | {
     ("forward", 2, "many"): _blocks(8, 3, BLOCK_M=128, BLOCK_V=256, BLOCK_H=64, CHUNK=2048, GROUP=16),
