@@ -9,6 +9,7 @@ Objects travel over gloo, tensors of a CUDA device over NCCL. What only rank 0 m
 is a function under `on_main`.
 """
 
+import atexit
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 TIMEOUT = timedelta(minutes=30)  # that one rank waits for another, whose episodes may be longer
+REST_S = 0.5  # before a rank ends; see _rest
 FIRST_TO_FAIL = "first to fail"
 _store: dist.Store | None = None
 
@@ -268,6 +270,15 @@ def _join() -> None:
     # torchrun may keep its store over a restart, with what the ranks that died have said there.
     _store = dist.PrefixStore(f"attempt {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=_store, rank=index, world_size=count, timeout=TIMEOUT)
+    atexit.register(_rest)
+
+
+def _rest() -> None:
+    """Before the interpreter ends: let gloo's threads let go of the tensors of the last collectives.
+
+    Each needs the interpreter's lock for that; one that asks for it too late ends the process with SIGABRT.
+    """
+    time.sleep(REST_S)
 
 
 def _outcomes(work: Callable[[], Result]) -> list[Result]:
