@@ -34,3 +34,8 @@ __all__ = [
     "tree_attention",
     "use_backend",
 ]
+
+if __name__ == "kernels":
+    from sprout.kernels.namesake import give_way
+
+    give_way(__file__)
